@@ -13,12 +13,13 @@ from typing import Any, Protocol
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, PodState
 from models.apply.plan_actions import GangActions, Key, PodStart
-from models.apply.requests import Done, Request
+from models.apply.records import PodPlace, RecordKey, StartRecord
+from models.apply.requests import Done, RemoveRecord, Request, WriteRecord
 
 
 @dataclass(frozen=True, slots=True)
 class PodBatch:
-    """Pods of one gang that start together. ``plan``: id of the plan of their intents.
+    """Pods of one gang that start together. ``plan``: id of the plan that starts them.
 
     ``size``: pods that start together, of which some may be missing in ``pods``.
     """
@@ -33,19 +34,22 @@ class PodBatch:
         """All pods that the plan starts of a gang."""
         return cls(gang.key, plan, len(gang.starts), gang.starts)
 
-    def intent(self, order: PodStart, *, whole: bool = False) -> Intent:
-        gpus, rank, terms = order.gpus or None, order.rank, order.terms
-        name = self.gang[1]
-        return Intent(self.plan, name, self.size, order.node, gpus, whole, rank=rank, terms=terms)
+    @property
+    def key(self) -> RecordKey:
+        """Of the record of its start."""
+        return self.gang, self.plan
+
+    def intent(self, order: PodStart) -> Intent:
+        gpus = order.gpus or None
+        return Intent(self.plan, self.gang[1], order.node, gpus, order.rank, terms=order.terms)
 
 
 class Sender(Protocol):
-    """What a Write may ask of the machine: to read what it is about again."""
+    """What a Write may ask of the machine: to read what it is about again, into the view."""
 
-    view: ClusterView
+    def read_pod(self, order: PodStart) -> Generator[Request, Any, object]: ...
 
-    def read_pod(self, order: PodStart) -> Generator[Request, Any, Any]:
-        """Read a pod into the view."""
+    def read_record(self, key: RecordKey) -> Generator[Request, Any, object]: ...
 
     def read_cluster(self) -> Generator[Request, Any, Any]:
         """Read everything into the view."""
@@ -74,6 +78,41 @@ class Write(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """The record of a start is as ``after``, or gone; ``before``: as it was when that was decided.
+
+    ``pods``: that start next.
+    """
+
+    key: RecordKey
+    before: StartRecord | None
+    after: StartRecord | None
+    pods: tuple[PodStart, ...] = ()
+
+    @property
+    def what(self) -> str:
+        return "the record of its start"
+
+    def done(self, view: ClusterView) -> bool:
+        return view.records.get(self.key) == self.after
+
+    def obstacle(self, view: ClusterView) -> str | None:
+        same = view.records.get(self.key) == self.before
+        return None if same else "was written by another run"
+
+    def request(self, view: ClusterView) -> Request:
+        del view
+        found = self.after
+        return RemoveRecord(self.key) if found is None else WriteRecord(found, self.pods)
+
+    def learn(self, view: ClusterView, answer: Done) -> None:
+        view.enter(self.key, answer.record or self.after)
+
+    def look(self, sender: Sender) -> Generator[Request, Any, object]:
+        return sender.read_record(self.key)
+
+
+@dataclass(frozen=True, slots=True)
 class WritePlan:
     """``prepare``: lets nothing run, and can be taken back. ``start``: each may let a part of the gang run.
 
@@ -85,16 +124,22 @@ class WritePlan:
 
 
 class Enforcer(Protocol):
-    """One way to start gangs."""
+    """One way to start gangs. Of each start the machine keeps a record, written before anything else."""
 
     def refusal(self, view: ClusterView, batch: PodBatch) -> str | None:
         """Why the batch cannot be started, as far as the view shows; asked before the first write."""
 
+    def places(self, view: ClusterView, batch: PodBatch) -> tuple[PodPlace, ...]:
+        """What to record of each pod; asked of a batch that it does not refuse.
+
+        Nothing where its last write alone starts the whole gang, and tells later runs that it did.
+        """
+
     def plan(self, view: ClusterView, batch: PodBatch) -> WritePlan:
-        """What is left to write until the whole batch is started."""
+        """What is left to write until the whole batch is started; it is recorded by now."""
 
     def withdrawal(self, view: ClusterView, batch: PodBatch) -> tuple[Write, ...]:
-        """What takes back everything written for the parts that have not started."""
+        """What takes back everything written for the parts that have not started, but for the record."""
 
     def state(self, view: ClusterView, order: PodStart) -> PodState:
         """How far a part of the batch is."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from models.apply.live_state import ClusterView, LivePod, pods_on, shortages
+from models.apply.notes import EvictNote
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStop, Resize
 from models.apply.requests import (
     ApplyLimits,
@@ -37,20 +38,10 @@ def remaining(session: ApplySession, gang: GangActions) -> list[PodStop]:
 
 
 def to_evict(session: ApplySession, gangs: Iterable[GangActions]) -> list[PodStop]:
-    """Pods of the gangs that are not terminating yet; of each gang those marked as whole last.
-
-    If a run stops in between, the marks on the remaining pods still show that the gang was whole.
-    """
-    pods, found = session.view.pods, list[PodStop]()
-    for gang in gangs:
-        left = [stop for stop in remaining(session, gang) if not pods[stop.key].terminating]
-        found += sorted(left, key=lambda stop: _marked(session, stop))
-    return found
-
-
-def _marked(session: ApplySession, stop: PodStop) -> bool:
-    intent = session.view.pods[stop.key].own_intent
-    return intent is not None and intent.whole
+    """Pods of the gangs that are not terminating yet."""
+    pods = session.view.pods
+    left = (stop for gang in gangs for stop in remaining(session, gang))
+    return [stop for stop in left if not pods[stop.key].terminating]
 
 
 def stopping(gang: Key, pods: Iterable[LivePod]) -> GangActions:
@@ -150,17 +141,19 @@ def _note_stops(
     gangs: Collection[GangActions],
     stopped: Collection[GangActions] = (),
 ) -> Steps[None]:
-    """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays.
+    """Note every gang that loses pods now, with all pods that it has.
 
-    ``stopped``: those that make room for others, or move, which count as evicted.
+    ``stopped``: those that make room for others, or move, which count as evicted once a pod is gone.
     """
     notes, now = session.view.notes, session.view.now
-    if stopped and now is not None:
-        notes = notes.with_evicted(stopped, now)
     for gang in gangs:
+        counts = None
+        if gang in stopped and now is not None:
+            moved = gang.decision == "move"
+            counts = EvictNote(gang.key, now, 1, moved, gang.submitted_at)
         pods = [*(stop.uid for stop in remaining(session, gang)), *gang.stays]
-        if to_evict(session, [gang]) and len(pods) > 1:
-            notes = notes.with_stop(gang.key, plan, pods)
+        if to_evict(session, [gang]) and (counts is not None or len(pods) > 1):
+            notes = notes.with_stop(gang.key, plan, pods, counts)
     if not notes.fits:
         raise Failure("its victims have too many pods to note in the lock")
     if why := (yield from session.remember(notes)):
@@ -209,11 +202,9 @@ def _evict_gangs(session: ApplySession, gangs: list[GangActions]) -> Steps[None]
 
 
 def _evict_gang(session: ApplySession, gang: GangActions) -> Steps[Failure | None]:
-    """Evict every pod of the gang once; what blocks. The marked ones only if no other is blocked."""
+    """Evict every pod of the gang once; what blocks."""
     blocked: Failure | None = None
     for stop in to_evict(session, [gang]):
-        if blocked is not None and _marked(session, stop):
-            break
         session.owners[stop.key] = session.view.pods[stop.key].owner
         yield from session.check_lock_sometimes()
         try:

@@ -1,18 +1,16 @@
 """Gate and pin: pods wait at gangplan's scheduling gate, and start with a pin to their node in its place.
 
-With a plain GPU back end pods get their intent in the patch that starts them; the first ones then carry a
-record of the others, from which a later run completes the gang. Else all intents are written first.
+One patch a pod starts it; devices that the GPU back end gives are allocated before the first.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from models.apply.enforcer import PodBatch, Sender, Write, WritePlan
-from models.apply.intents import MAX_RECORD_CHARS, Intent, Member, record_of
 from models.apply.live_state import (
     READY,
     STARTED,
@@ -24,14 +22,9 @@ from models.apply.live_state import (
     pod_of,
     usage,
 )
-from models.apply.plan_actions import Key, PodStart
-from models.apply.requests import AllocateDevices, Done, RemoveIntent, Request, Ungate, WriteIntent
-
-PLAIN_BACKENDS = ("annotation", "none")
-"""GPU back ends for which no pod of a gang can turn out to be impossible after others have started."""
-
-RECORDS = 3
-"""Pods of a gang with the record of the others, so that it is lost only with all of these."""
+from models.apply.plan_actions import PodStart
+from models.apply.records import PodPlace
+from models.apply.requests import AllocateDevices, Done, ReleaseDevices, Request, Ungate
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,54 +56,34 @@ class GateAndPin:
                 return lost(view, order)
         return None
 
+    def places(self, view: ClusterView, batch: PodBatch) -> tuple[PodPlace, ...]:
+        before = view.records.get(batch.key)
+        found = {} if before is None else {one.uid: one for one in before.pods}
+        for order in batch.pods:
+            pod, node = pod_of(view, order), view.nodes.get(order.node)
+            kept = found.get(order.uid)
+            record = "" if kept is None else kept.pin
+            if pod is not None and node is not None and self.state(view, order) in READY:
+                record = pin_record(pod, pin(pod, node))
+            found[order.uid] = PodPlace(
+                order.name, order.uid, order.node, order.gpus or None, order.rank, record
+            )
+        return tuple(found.values())
+
     def plan(self, view: ClusterView, batch: PodBatch) -> WritePlan:
         waiting = self._waiting(view, batch)
-        carried = self._carried_intents(view, batch, waiting)
-        prepare: list[Write] = []
-        for order in () if carried else waiting:
-            pod, intent = pod_of(view, order), batch.intent(order)
-            if pod is not None and pod.intent is not None:
-                # Remove it first: equal fields that another client wrote would stay owned by it.
-                prepare.append(_Removed(order, self.classifier, pod.intent.plan, intent))
-            prepare.append(_Intended(order, self.classifier, intent))
-        if self.backend == "dra":
-            prepare += [_Allocated(order, self.classifier) for order in waiting]
-        start = (
-            _Ungated(order, self.classifier, batch.intent(order), carried.get(order.key))
-            for order in scarcest_first(view, waiting)
+        dra = waiting if self.backend == "dra" else ()
+        return WritePlan(
+            tuple(_Allocated(order, self.classifier) for order in dra),
+            tuple(_Ungated(order, self.classifier) for order in scarcest_first(view, waiting)),
         )
-        return WritePlan(tuple(prepare), tuple(start))
 
     def withdrawal(self, view: ClusterView, batch: PodBatch) -> tuple[Write, ...]:
-        waiting = self._waiting(view, batch)
-        return tuple(_Removed(order, self.classifier, batch.plan) for order in waiting)
+        waiting = self._waiting(view, batch) if self.backend == "dra" else ()
+        return tuple(_Released(order, self.classifier) for order in waiting)
 
     def _waiting(self, view: ClusterView, batch: PodBatch) -> list[PodStart]:
         return [order for order in batch.pods if self.state(view, order) in READY]
-
-    def _carried_intents(
-        self, view: ClusterView, batch: PodBatch, waiting: Collection[PodStart]
-    ) -> dict[Key, Intent]:
-        """Intents to write in the same patches that start the pods; empty if they are written before.
-
-        That is for pods that one patch starts: with a plain back end, and without an intent yet.
-        The first RECORDS to start carry the record of the others.
-        """
-        pods = [pod_of(view, order) for order in waiting]
-        plain = all(pod is not None and pod.intent is None for pod in pods)
-        if self.backend not in PLAIN_BACKENDS or not plain:
-            return {}
-        carried = {order.key: batch.intent(order) for order in waiting}
-        members = {
-            order.key: Member(order.name, order.uid, order.node, order.gpus or None, order.rank)
-            for order in waiting
-        }
-        if len(record_of(members.values())) > MAX_RECORD_CHARS:
-            return {}
-        for order in scarcest_first(view, waiting)[:RECORDS]:
-            others = tuple(member for key, member in members.items() if key != order.key)
-            carried[order.key] = replace(carried[order.key], members=others)
-        return carried
 
 
 def scarcest_first(view: ClusterView, orders: Iterable[PodStart]) -> list[PodStart]:
@@ -159,70 +132,17 @@ class _PodWrite:
 
     def obstacle(self, view: ClusterView) -> str | None:
         pod = pod_of(view, self.order)
-        return "is gone" if pod is None else self.hindrance(pod)
-
-    def hindrance(self, pod: LivePod) -> str | None:
-        """Why the pod that is there must not be written."""
-        return unstartable(self.classifier, pod)
-
-    def learn(self, view: ClusterView, answer: Done) -> None:
-        pod = self.assumed(view.pods[self.order.key]) if answer.pod is None else answer.pod
-        view.pods[pod.key] = pod
-
-    def assumed(self, pod: LivePod) -> LivePod:
-        """The pod after a success that does not show it."""
-        return pod
+        return "is gone" if pod is None else unstartable(self.classifier, pod)
 
     def look(self, sender: Sender) -> Generator[Request, Any, object]:
         return sender.read_pod(self.order)
 
 
 @dataclass(slots=True)
-class _Intended(_PodWrite):
-    """The pod carries the intent."""
-
-    intent: Intent
-
-    def done(self, view: ClusterView) -> bool:
-        pod = pod_of(view, self.order)
-        return pod is not None and self.intent.matches(pod.intent) and pod.intent_is_ours
-
-    def request(self, view: ClusterView) -> Request:
-        return WriteIntent(self.order, self.intent, view.pods[self.order.key].version)
-
-    def assumed(self, pod: LivePod) -> LivePod:
-        return replace(pod, intent=self.intent, intent_is_ours=True)
-
-
-@dataclass(slots=True)
-class _Removed(_PodWrite):
-    """The pod carries no intent of the plan, or is gone. ``but``: an intent of ours that may stay."""
-
-    plan: str
-    but: Intent | None = None
-
-    def done(self, view: ClusterView) -> bool:
-        pod = pod_of(view, self.order)
-        if pod is None or pod.intent is None or pod.intent.plan != self.plan:
-            return True
-        return self.but is not None and pod.intent_is_ours and self.but.matches(pod.intent)
-
-    def request(self, view: ClusterView) -> Request:
-        pod = view.pods[self.order.key]
-        return RemoveIntent(pod.namespace, pod.name, pod.uid, pod.version)
-
-    def hindrance(self, pod: LivePod) -> str | None:
-        return "was started" if self.classifier.started(pod) else None
-
-    def assumed(self, pod: LivePod) -> LivePod:
-        return replace(pod, intent=None, intent_is_ours=False, held_at=None)
-
-
-@dataclass(slots=True)
 class _Allocated(_PodWrite):
     """The pod has its devices, which it does not show: only an answer tells."""
 
-    allocated: bool = field(default=False, init=False)
+    answered: bool = field(default=False, init=False)
 
     @property
     def what(self) -> str:
@@ -230,71 +150,61 @@ class _Allocated(_PodWrite):
 
     def done(self, view: ClusterView) -> bool:
         del view
-        return self.allocated
+        return self.answered
 
     def request(self, view: ClusterView) -> Request:
         return AllocateDevices(self.order, view.pods[self.order.key])
 
     def learn(self, view: ClusterView, answer: Done) -> None:
         del view, answer
-        self.allocated = True
+        self.answered = True
+
+
+@dataclass(slots=True)
+class _Released(_Allocated):
+    """A pod that has not started gives its devices back, or is gone."""
+
+    def done(self, view: ClusterView) -> bool:
+        return self.answered or pod_of(view, self.order) is None
+
+    def obstacle(self, view: ClusterView) -> str | None:
+        pod = pod_of(view, self.order)
+        return "was started" if pod is not None and self.classifier.started(pod) else None
+
+    def request(self, view: ClusterView) -> Request:
+        del view
+        return ReleaseDevices(*self.order.key)
 
 
 @dataclass(slots=True)
 class _Ungated(_PodWrite):
-    """The pod has lost its gate and is pinned. ``carried``: the intent that it gets in the same patch."""
-
-    intent: Intent
-    carried: Intent | None
+    """The pod has lost its gate and is pinned to its node: another client may ungate it, too."""
 
     def done(self, view: ClusterView) -> bool:
-        pod = pod_of(view, self.order)
-        if pod is None:
+        pod, node = pod_of(view, self.order), view.nodes.get(self.order.node)
+        if pod is None or node is None or self.classifier.gated(pod):
             return False
-        ours = self.carried is None or (self.carried.matches(pod.intent) and pod.intent_is_ours)
-        return ours and not self.classifier.gated(pod) and pod.node in {None, self.order.node}
+        pinned = unpinnable(pod, node) is None and not pin(pod, node)
+        return pinned and pod.node in {None, node.name}
 
-    def request(self, view: ClusterView) -> Request:
-        return Ungate(self.order, view.pods[self.order.key], intent=self.carried)
-
-    def hindrance(self, pod: LivePod) -> str | None:
-        """It changed since its intent was written, or decided."""
-        why = unstartable(self.classifier, pod)
-        if why is not None:
+    def obstacle(self, view: ClusterView) -> str | None:
+        pod, node = pod_of(view, self.order), view.nodes.get(self.order.node)
+        why = "is gone" if pod is None else unstartable(self.classifier, pod)
+        if why is not None or pod is None:
             return why
-        if self.carried is not None:
-            return None if pod.intent is None else "was given another intent"
-        return None if self.intent.matches(pod.intent) else "lost its intent"
-
-    def assumed(self, pod: LivePod) -> LivePod:
-        carried = self.carried
-        intended = pod if carried is None else replace(pod, intent=carried, intent_is_ours=True)
-        return replace(intended, gates=self.classifier.other_gates(pod))
-
-
-@dataclass(slots=True)
-class Marked(_PodWrite):
-    """The pod tells that its gang is whole. ``intent``: that says so, with terms if it has none."""
-
-    intent: Intent
-
-    def done(self, view: ClusterView) -> bool:
-        pod = pod_of(view, self.order)
-        return pod is not None and pod.intent is not None and pod.intent.whole
+        if pod.intent is None or node is None:
+            return "is not recorded" if pod.intent is None else f"lost node {self.order.node}"
+        if unpinnable(pod, node) or pin_record(pod, pin(pod, node)) != pod.intent.pin:
+            return "has other constraints than were recorded"
+        return None
 
     def request(self, view: ClusterView) -> Request:
-        pod = view.pods[self.order.key]
-        return WriteIntent(self.order, self._mark(pod), pod.version)
+        return Ungate(self.order, view.pods[self.order.key])
 
-    def hindrance(self, pod: LivePod) -> str | None:
-        return None if self.classifier.started(pod) else "is not started"
-
-    def assumed(self, pod: LivePod) -> LivePod:
-        return replace(pod, intent=self._mark(pod))
-
-    def _mark(self, pod: LivePod) -> Intent:
-        whole = self.intent
-        return whole if pod.intent is None else replace(whole, terms=pod.intent.terms)
+    def learn(self, view: ClusterView, answer: Done) -> None:
+        seen = view.pods[self.order.key]
+        pod = answer.pod or replace(seen, gates=self.classifier.other_gates(seen))
+        view.pods[pod.key] = pod
 
 
 # ---- the pin, which planner.read.kube.pods.pods takes off again when the pod is read

@@ -15,6 +15,7 @@ from models.apply.intents import Intent
 from models.apply.notes import RunNotes
 from models.apply.placement_requests import LiveRequest
 from models.apply.plan_actions import Key, Named, PodStart, PodStop
+from models.apply.records import RecordKey, StartRecord
 from models.documents.gang import Toleration
 from models.instance.disruption_budgets import DisruptionBudgets
 
@@ -24,9 +25,8 @@ class LivePod(Named):
     """One live pod.
 
     ``version``: metadata.resourceVersion. ``node``: spec.nodeName. ``held_at``: the node whose room an
-    unbound pod occupies: by our intent, or pinned or nominated where it fits. ``intent_is_ours``:
-    managedFields and seal confirm that a run wrote the intent. ``written_at``: when a run wrote to it last,
-    seconds since the epoch, None if unknown. ``unschedulable``: message of PodScheduled=False, if its
+    unbound pod occupies: by our intent, or pinned or nominated where it fits. ``intent``: of the record of
+    its gang's start. ``unschedulable``: message of PodScheduled=False, if its
     scheduler has tried it. ``requests``: without GPUs. ``indices``: GPUs it holds, None if unknown;
     ``shares``: those of which it holds parts, by index or name; ``made``: instances that its
     claims made, each as GPU and mask of memory slices.
@@ -44,8 +44,6 @@ class LivePod(Named):
     terminating: bool = False
     finished: bool = False
     intent: Intent | None = None
-    intent_is_ours: bool = False
-    written_at: int | None = None
     unschedulable: str | None = None
     gpus: int = 0
     requests: tuple[tuple[str, int], ...] = ()
@@ -58,14 +56,17 @@ class LivePod(Named):
     tolerations: tuple[Toleration, ...] | None = None
     expected: bool = False
 
-    @property
-    def own_intent(self) -> Intent | None:
-        """The intent that a run of ours wrote."""
-        return self.intent if self.intent_is_ours else None
-
     def carries(self, plan: str) -> bool:
-        """Whether a run of ours wrote an intent of this plan on it."""
-        return self.intent_is_ours and self.intent is not None and self.intent.plan == plan
+        """Whether this plan means to start it, or has."""
+        return self.intent is not None and self.intent.plan == plan
+
+    def meant(self, intent: Intent | None) -> LivePod:
+        """With this intent, and while it is not bound with the room that this gives it."""
+        unbound = self.node is None and self.stays
+        node, indices = None, None if unbound else self.indices
+        if intent is not None:
+            node, indices = intent.node, indices if intent.gpus is None else intent.gpus
+        return replace(self, intent=intent, held_at=node if unbound else None, indices=indices)
 
     @property
     def stays(self) -> bool:
@@ -101,7 +102,8 @@ class ClusterView:
     """One reading of the cluster.
 
     ``budgets``: None if they were not or cannot be read. ``notes``: of earlier runs. ``now``: the server's
-    clock, seconds since the epoch, None if unknown. ``requests``: for a placement, by uid.
+    clock, seconds since the epoch, None if unknown. ``requests``: for a placement, by uid. ``records``: of
+    starts that are not over; the intents of ``pods`` are theirs.
     """
 
     cluster: str
@@ -111,24 +113,32 @@ class ClusterView:
     notes: RunNotes = field(default_factory=RunNotes)
     now: int | None = None
     requests: dict[str, LiveRequest] = field(default_factory=dict)
+    records: dict[RecordKey, StartRecord] = field(default_factory=dict)
 
     def indexed(self) -> ClusterView:
         """A copy with its own PodIndex."""
-        return replace(self, pods=PodIndex(self.pods))
+        return replace(self, pods=PodIndex(self.pods), records=dict(self.records))
+
+    def enter(self, key: RecordKey, record: StartRecord | None) -> None:
+        """A record is there now, in place of an earlier one, or is gone."""
+        before = self.records.pop(key, None)
+        for pod, uid, _ in () if before is None else before.intents():
+            self._mean(pod, uid, None)
+        if record is not None:
+            self.records[key] = record
+            for pod, uid, intent in record.intents():
+                self._mean(pod, uid, intent)
+
+    def _mean(self, key: Key, uid: str, intent: Intent | None) -> None:
+        pod = self.pods.get(key)
+        if pod is not None and pod.uid == uid and pod.intent != intent:
+            self.pods[key] = pod.meant(intent)
 
 
 def pod_of(view: ClusterView, order: PodStart | PodStop) -> LivePod | None:
     """The pod of an order; None if it is missing or another pod has its name."""
     pod = view.pods.get(order.key)
     return pod if pod is not None and pod.uid == order.uid else None
-
-
-def forged(pods: Iterable[LivePod]) -> list[LivePod]:
-    """Pods with an intent that no run of ours wrote, by (namespace, name)."""
-    return sorted(
-        (pod for pod in pods if pod.intent is not None and not pod.intent_is_ours),
-        key=lambda pod: pod.key,
-    )
 
 
 class PodIndex(dict[Key, LivePod]):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from models.apply.plan_actions import GangActions, Key
+from models.apply.plan_actions import Key
 from models.documents.plan import PlanDocument
 
 MAX_STARTS = 100
@@ -99,15 +99,31 @@ def shortened(uid: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictNote:
+    """A gang that plans stopped for others, or moved. ``at``: the last time, seconds since the epoch.
+
+    ``moved``: it was moved then. ``since``: since when it was in the queue, before its pods were made again.
+    """
+
+    gang: Key
+    at: int
+    times: int
+    moved: bool = False
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StopNote:
     """A gang whose pods are evicted by ``plan``; written before the first of them.
 
-    ``pods``: shortened uids of all its pods that ran then, also of those that stay.
+    ``pods``: shortened uids of all its pods that ran then, also of those that stay. ``counts``: what is
+    known of it once one of them has gone; None if that is counted, or no eviction for others.
     """
 
     gang: Key
     plan: str
     pods: tuple[str, ...]
+    counts: EvictNote | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +147,6 @@ class HeldNote:
 
 
 @dataclass(frozen=True, slots=True)
-class EvictNote:
-    """A gang that plans stopped for others, or moved. ``at``: the last time, seconds since the epoch.
-
-    ``moved``: it was moved then. ``since``: since when it was in the queue, before its pods were made again.
-    """
-
-    gang: Key
-    at: int
-    times: int
-    moved: bool = False
-    since: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RunNotes:
     """All notes; at most one StopNote, HeldNote and EvictNote a gang."""
 
@@ -154,29 +156,32 @@ class RunNotes:
     evicted: tuple[EvictNote, ...] = ()
     promises: Promises | None = None
 
-    def with_evicted(self, gangs: Iterable[GangActions], now: int) -> RunNotes:
-        """Count that these gangs are stopped or moved now, but for those that an earlier run began."""
+    def counted(self, lost: Collection[Key], now: int) -> RunNotes:
+        """Count each gang that is being stopped as evicted now that it has lost a pod: before, it runs on."""
+        due = [one.counts for one in self.stops if one.gang in lost and one.counts is not None]
+        stops = (replace(one, counts=None) if one.gang in lost else one for one in self.stops)
         known = {one.gang: one for one in self.evictions(now)}
-        begun = {one.gang for one in self.stops}
-        for gang in gangs:
-            before = known.get(gang.key)
-            if before is None or gang.key not in begun:
-                times = 1 + (0 if before is None else before.times)
-                moved = gang.decision == "move"
-                known[gang.key] = EvictNote(gang.key, now, times, moved, gang.submitted_at)
+        for one in due:
+            before = known.get(one.gang)
+            times = one.times + (0 if before is None else before.times)
+            known[one.gang] = replace(one, times=times)
         kept = sorted(known.values(), key=lambda one: (one.at, one.gang))
-        return replace(self, evicted=_fair(kept, MAX_EVICTED))
+        return replace(self, stops=tuple(stops), evicted=_fair(kept, MAX_EVICTED)) if due else self
 
     def evictions(self, now: int) -> tuple[EvictNote, ...]:
         """Those that are not forgotten yet. A clock that was set back does not prolong them."""
         return tuple(one for one in self.evicted if one.at <= now < one.at + EVICTED_S)
 
-    def with_stop(self, gang: Key, plan: str, uids: Iterable[str]) -> RunNotes:
-        """Note a gang; pods that an earlier run noted stay."""
-        before = next((one.pods for one in self.stops if one.gang == gang), ())
-        pods = tuple(dict.fromkeys((*before, *map(shortened, uids))))
+    def with_stop(
+        self, gang: Key, plan: str, uids: Iterable[str], counts: EvictNote | None = None
+    ) -> RunNotes:
+        """Note a gang; pods that an earlier run noted stay, and it counts only once."""
+        before = next((one for one in self.stops if one.gang == gang), None)
+        pods = tuple(map(shortened, uids))
+        if before is not None:
+            pods, counts = tuple(dict.fromkeys((*before.pods, *pods))), before.counts
         others = tuple(one for one in self.stops if one.gang != gang)
-        return replace(self, stops=(*others, StopNote(gang, plan, pods)))
+        return replace(self, stops=(*others, StopNote(gang, plan, pods, counts)))
 
     def without_stops(self, gangs: Iterable[Key]) -> RunNotes:
         gone = frozenset(gangs)

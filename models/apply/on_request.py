@@ -23,6 +23,7 @@ from models.apply.placement_requests import (
     request_of,
 )
 from models.apply.plan_actions import PodStart
+from models.apply.records import PodPlace
 from models.apply.requests import AnswerRequest, Done, LabelNode, Request
 
 Room = Mapping[str, int]
@@ -70,6 +71,10 @@ class OnRequest:
         except ValueError as error:
             return str(error)
         return None
+
+    def places(self, view: ClusterView, batch: PodBatch) -> tuple[PodPlace, ...]:
+        del view, batch
+        return ()
 
     def plan(self, view: ClusterView, batch: PodBatch) -> WritePlan:
         request, slot = request_for(view, batch.pods[0]), _slot(view, batch)

@@ -1,20 +1,17 @@
-"""Gangs that an earlier run left incomplete, found from the intents on their pods and its notes alone.
+"""Gangs that an earlier run left incomplete, found from the records of their starts and its notes alone.
 
 They are completed, withdrawn if nothing started, or reported as partial, and with ``evict_partial`` evicted.
-Only intents that a run of ours wrote count.
+A record goes once the last of its pods is over.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from models.apply.enforcer import PodBatch
+from models.apply.enforcer import PodBatch, Recorded
 from models.apply.evictions import stop_rest, stopping
-from models.apply.gate_and_pin import Marked
-from models.apply.intents import Intent
 from models.apply.live_state import (
     READY,
     RUNNING,
@@ -24,34 +21,34 @@ from models.apply.live_state import (
     PodClassifier,
     PodState,
 )
-from models.apply.notes import StopNote, shortened
+from models.apply.notes import RunNotes, StopNote, shortened
 from models.apply.plan_actions import Key, PlanActions, PodStart
+from models.apply.records import StartRecord
 from models.apply.requests import GangVerdict, Outcome, PodId, Steps, pod_ids
-from models.apply.session import ApplySession, Failure, Lanes
+from models.apply.session import ApplySession, Failure
 from models.apply.starts import (
     incomplete_verdict,
+    mark_whole,
     obstacle,
     overdue_pods,
+    send_records,
     start,
     stuck_reason,
     verdict_for,
     withdraw,
 )
 
-MARKS = 3
-"""Pods of a gang that are marked as whole, on different nodes: pods are lost singly or with a node."""
-
 
 @dataclass(frozen=True, slots=True)
-class IntentGroup:
-    """Pods of one gang with intents of one plan. ``marked``: pods marked as whole.
+class RecordedGang:
+    """A gang as the record of a start and its pods have it. ``whole``: it was once.
 
     ``replaced``: pods that later plans started in place of lost ones.
     """
 
     batch: PodBatch
     states: tuple[tuple[PodStart, PodState], ...]
-    marked: frozenset[Key]
+    whole: bool
     replaced: int = 0
 
     def in_state(self, states: Collection[PodState]) -> tuple[PodStart, ...]:
@@ -74,56 +71,33 @@ class IntentGroup:
     @property
     def partial(self) -> bool:
         """Whether some pods run, others are not started, and the gang never was whole."""
-        if self.marked and not self.waiting:
+        if self.whole and not self.waiting:
             return False
         return bool(self.running) and bool(self.waiting or self.missing)
 
     @property
-    def unsure(self) -> bool:
-        """Whether it is partial, or was whole and lost exactly the marked pods."""
-        if not self.partial or self.in_state((*READY, PodState.ungated, PodState.misplaced)):
+    def to_mark(self) -> bool:
+        """Whether all of its pods have started, and its record does not say so."""
+        if self.whole or self.batch.size < 2 or self.partial or not self.running:
             return False
-        return self.missing >= min(MARKS, self.batch.size)
+        return not (self.replaced or self.in_state((PodState.ungated,)))
 
     @property
-    def to_mark(self) -> tuple[PodStart, ...]:
-        """Pods of a gang that is or was whole to mark, so that MARKS pods are marked."""
-        if self.batch.size < 2 or self.partial or not self.running:
-            return ()
-        if self.in_state((PodState.ungated,)):
-            return ()
-        if not self.marked and len(self.states) < self.batch.size:
-            return ()
-        bound = _spread(self.in_state((PodState.bound, PodState.finished)))
-        marked_first = sorted(bound, key=lambda order: order.key not in self.marked)
-        return tuple(order for order in marked_first[:MARKS] if order.key not in self.marked)
+    def over(self) -> bool:
+        """Whether none of its pods will run any more."""
+        return not self.in_state((*READY, *RUNNING, PodState.misplaced, PodState.terminating))
 
 
-def _order_of(pod: LivePod, intent: Intent) -> PodStart:
-    node, gpus, rank, terms = intent.node, intent.gpus, intent.rank, intent.terms
-    return PodStart(*pod.key, pod.uid, "", 0, node, gpus, pod.gpus, pod.requests, rank, terms)
-
-
-def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[IntentGroup]:
-    """Every gang with intents of ours, by gang, then plan."""
-    intents: dict[Key, Intent] = {}
-    for key, pod in view.pods.items():
-        if (intent := pod.own_intent) is not None:
-            intents |= _recorded(view, pod, intent)
-            intents[key] = intent
-    members: dict[tuple[Key, str], list[tuple[LivePod, Intent]]] = defaultdict(list)
-    for key, intent in sorted(intents.items(), key=lambda one: one[0]):
-        members[(key[0], intent.gang), intent.plan].append((view.pods[key], intent))
-    by_gang: dict[Key, list[IntentGroup]] = defaultdict(list)
-    for (gang, plan), pods in sorted(members.items()):
+def recorded_gangs(view: ClusterView, classifier: PodClassifier) -> Iterator[RecordedGang]:
+    """Every gang with a record, by gang, then plan."""
+    by_gang: dict[Key, list[RecordedGang]] = defaultdict(list)
+    for _, record in sorted(view.records.items(), key=lambda one: one[0]):
+        batch = _batch_of(view, record)
         states = tuple(
-            (_order_of(pod, intent), classifier.state(pod, pod.uid, intent.node))
-            for pod, intent in pods
+            (order, classifier.state(view.pods.get(order.key), order.uid, order.node))
+            for order in batch.pods
         )
-        size = max(intent.size for _, intent in pods)
-        batch = PodBatch(gang, plan, size, tuple(order for order, _ in states))
-        marked = frozenset(pod.key for pod, intent in pods if intent.whole)
-        by_gang[gang].append(IntentGroup(batch, states, marked))
+        by_gang[record.gang].append(RecordedGang(batch, states, record.whole))
     for groups in by_gang.values():
         for group in groups:
             # other plans run pods in place of lost ones: never more at once than are missing
@@ -135,15 +109,15 @@ def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[Inte
             yield replace(group, replaced=replaced)
 
 
-def _recorded(view: ClusterView, pod: LivePod, intent: Intent) -> dict[Key, Intent]:
-    """Intents that the record on a pod stands for: of other pods of the gang that have none of ours."""
-    found = {}
-    for member in intent.members:
-        other = view.pods.get((pod.namespace, member.name))
-        if other is not None and other.uid == member.uid and not other.intent_is_ours:
-            there = replace(intent, node=member.node, gpus=member.gpus, rank=member.rank)
-            found[other.key] = replace(there, whole=False, members=())
-    return found
+def _batch_of(view: ClusterView, record: StartRecord) -> PodBatch:
+    """The pods of a record as orders; what a pod requests that is gone is not known, nor needed."""
+    orders = []
+    for key, uid, intent in record.intents():
+        pod = view.pods.get(key)
+        gpus, requests = (0, ()) if pod is None or pod.uid != uid else (pod.gpus, pod.requests)
+        node, rank, terms = intent.node, intent.rank, intent.terms
+        orders.append(PodStart(*key, uid, "", 0, node, intent.gpus, gpus, requests, rank, terms))
+    return PodBatch(record.gang, record.plan, len(record.pods), tuple(orders))
 
 
 def ordered_starts(orders: PlanActions) -> frozenset[Key]:
@@ -158,61 +132,65 @@ _NO_PLAN = PlanActions("", "", 0, "", "", (), ())
 def recover(session: ApplySession, orders: PlanActions = _NO_PLAN) -> Steps[None]:
     """Complete, withdraw or report every gang that is neither untouched nor whole.
 
-    ``orders``: of a plan. Its gangs that have not begun are left to the caller; pods that it stops are
-    meant to be missing, and its gangs that have enough pods, but no marked ones any more, are marked again.
+    ``orders``: of a plan. Its gangs that have not begun are left to the caller, and pods that it stops are
+    meant to be missing.
     """
     own, ordered = orders.plan, ordered_starts(orders)
     ending = {gang.key for gang in orders.gangs if gang.stops}
-    elastic = {key for key, one in orders.kept.items() if one.elastic}
-    waited = [one for one in intent_groups(session.view, session.classifier) if one.waiting]
+    waited = [one for one in recorded_gangs(session.view, session.classifier) if one.waiting]
     for group in waited:
         batch = group.batch
         if group.running or batch.plan != own or batch.gang not in ordered:
             yield from session.check_lock(begun=bool(group.running))
             yield from _complete(session, group)
-    done = {(one.batch.gang, one.batch.plan) for one in waited}
-    unmarked: list[tuple[PodBatch, Iterable[PodStart]]] = []
+    done = {one.batch.key for one in waited}
+    over, unmarked = list[Recorded](), list[PodBatch]()
     # Only now: pods that were just started may stand for those that other pods of their gang have lost.
-    for group in list(intent_groups(session.view, session.classifier)):
+    for group in list(recorded_gangs(session.view, session.classifier)):
         batch = group.batch
-        if (batch.gang, batch.plan) in done:
+        if batch.key in done:
             continue
-        if not group.partial:
-            why = stuck_group_reason(session, group)
-            if why:
-                session.record(_partial_verdict(session, group, why))
-            else:
-                if batch.plan != own:
-                    _record_healed(session, group)
-                unmarked.append((batch, group.to_mark))
-        elif group.unsure and batch.gang in elastic:
-            unmarked.append((batch, _spread(group.running)[:MARKS]))
-        elif batch.plan == own or batch.gang not in ending:
+        if group.over and batch.plan != own:
+            over.append(Recorded(batch.key, session.view.records[batch.key], None))
+        elif group.partial and (batch.plan == own or batch.gang not in ending):
             session.record(_partial_verdict(session, group, _incomplete_reason(group)))
+        elif not group.partial and _is_sound(session, group, own) and group.to_mark:
+            unmarked.append(batch)
     yield from mark_whole(session, unmarked)
+    yield from send_records(session, over)
 
 
-def stuck_group_reason(session: ApplySession, group: IntentGroup) -> str:
+def _is_sound(session: ApplySession, group: RecordedGang, own: str) -> bool:
+    """Whether nothing indicates that a gang whose pods are all started will not run; else it is reported."""
+    if why := stuck_group_reason(session, group):
+        session.record(_partial_verdict(session, group, why))
+        return False
+    if group.batch.plan != own:
+        _record_healed(session, group)
+    return True
+
+
+def stuck_group_reason(session: ApplySession, group: RecordedGang) -> str:
     """Why a gang whose pods are all started will not run; empty if nothing indicates that.
 
     Once it was whole and bound, later changes of its nodes are not the plan's concern.
     """
     if group.waiting or not group.running:
         return ""
-    if group.marked and not group.in_state((PodState.ungated,)):
+    if group.whole and not group.in_state((PodState.ungated,)):
         return ""
     return stuck_reason(session, group.batch)
 
 
-def _record_healed(session: ApplySession, group: IntentGroup) -> None:
+def _record_healed(session: ApplySession, group: RecordedGang) -> None:
     """Say that a gang is whole which an earlier run left pending or found stuck."""
-    healed = (group.to_mark and not group.marked) or _was_stuck(session, group)
+    healed = group.to_mark or _was_stuck(session, group)
     if healed and not session.limits.dry:
         why = "its pods are all bound now"
         session.record(verdict_for(session, group.batch, Outcome.started, why))
 
 
-def _was_stuck(session: ApplySession, group: IntentGroup) -> bool:
+def _was_stuck(session: ApplySession, group: RecordedGang) -> bool:
     """Whether an earlier run found pods of it pending too long that are bound now."""
     nodes = {one.node for one in session.view.notes.avoid if one.gang == group.batch.gang}
     return any(order.node in nodes for order in group.in_state((PodState.bound,)))
@@ -222,13 +200,13 @@ def note_stuck_nodes(session: ApplySession) -> Steps[None]:
     """Leave a note of every node on which pods stay pending: the next plans avoid it for their gang."""
     now, notes = session.view.now, session.view.notes
     pending = any(
-        pod.node is None and pod.intent_is_ours and session.classifier.started(pod)
+        pod.node is None and pod.intent is not None and session.classifier.started(pod)
         for pod in session.view.pods.values()
     )
     if now is None or session.limits.dry or not (pending or notes.avoid):
         return
     stuck, healed = set(), set()
-    for group in intent_groups(session.view, session.classifier):
+    for group in recorded_gangs(session.view, session.classifier):
         orders = overdue_pods(session, group.batch)
         stuck |= {(group.batch.gang, order.node) for order in orders}
         if not orders and _was_stuck(session, group):
@@ -239,7 +217,7 @@ def note_stuck_nodes(session: ApplySession) -> Steps[None]:
         yield from session.remember(notes.with_avoided(sorted(stuck), now))
 
 
-def _complete(session: ApplySession, group: IntentGroup) -> Steps[None]:
+def _complete(session: ApplySession, group: RecordedGang) -> Steps[None]:
     if group.missing or group.in_state((PodState.misplaced,)):
         why = _incomplete_reason(group)
     else:
@@ -254,73 +232,24 @@ def _complete(session: ApplySession, group: IntentGroup) -> Steps[None]:
         yield from withdraw(session, batch, why)
 
 
-def _incomplete_reason(group: IntentGroup) -> str:
+def _incomplete_reason(group: RecordedGang) -> str:
     misplaced = group.in_state((PodState.misplaced,))
     if misplaced:
         return f"pod {misplaced[0].name} is bound to another node than planned"
     started, size = len(group.running), group.batch.size
-    if group.unsure:
-        return (
-            f"plan {group.batch.plan} started it, {started} of its {size} pods are left, "
-            "and it is unknown whether it was ever whole"
-        )
     return f"started {started} of its {size} pods; gone: {group.missing}"
 
 
-def _partial_verdict(session: ApplySession, group: IntentGroup, why: str) -> GangVerdict:
+def _partial_verdict(session: ApplySession, group: RecordedGang, why: str) -> GangVerdict:
     verdict = incomplete_verdict(session, group.batch, Failure(why))
-    return replace(verdict, undo=pod_ids(group.running), unsure=group.unsure)
-
-
-def mark_started(session: ApplySession, batches: Iterable[PodBatch]) -> Steps[None]:
-    """Mark a few pods of gangs as whole, right after all of their pods were seen started."""
-    yield from mark_whole(session, [(batch, _spread(batch.pods)[:MARKS]) for batch in batches])
-
-
-def mark_whole(
-    session: ApplySession, gangs: Iterable[tuple[PodBatch, Iterable[PodStart]]]
-) -> Steps[None]:
-    """Mark these pods of gangs as whole; where that fails, a later run does it."""
-    lanes = Lanes(session)
-    for batch, chosen in gangs:
-        orders = tuple(order for order in chosen if _unmarked(session, order))
-        if batch.size > 1 and orders and not session.limits.dry:
-            yield from lanes.free_one()
-            yield from lanes.add(orders, _mark(session, batch, orders))
-    yield from lanes.finish()
-
-
-def _unmarked(session: ApplySession, order: PodStart) -> bool:
-    pod = session.pod(order)
-    if pod is None or not session.classifier.started(pod):
-        return False
-    return pod.intent is None or not pod.intent.whole
-
-
-def _mark(session: ApplySession, batch: PodBatch, orders: Iterable[PodStart]) -> Steps[None]:
-    for order in orders:
-        yield from session.check_lock_sometimes()
-        with suppress(Failure):
-            yield from session.carry_out(
-                Marked(order, session.classifier, batch.intent(order, whole=True))
-            )
-
-
-def _spread(pods: Iterable[PodStart]) -> list[PodStart]:
-    """The first pod of each node before the second of any."""
-    before: Counter[str] = Counter()
-    ranked = []
-    for order in sorted(pods, key=lambda order: (len(order.name), order.name)):
-        ranked.append((before[order.node], order))
-        before[order.node] += 1
-    return [order for _, order in sorted(ranked, key=lambda one: one[0])]
+    return replace(verdict, undo=pod_ids(group.running))
 
 
 # ---- evicting partial gangs
 
 
 def evict_partial(session: ApplySession, *, but: Collection[Key] = ()) -> Steps[None]:
-    """Evict the started pods of partial gangs, if allowed, and remove the other intents."""
+    """Evict the started pods of partial gangs, if allowed, and withdraw the others."""
     yield from note_stuck_nodes(session)
     if not session.limits.evict_partial:
         return
@@ -333,30 +262,18 @@ def evict_partial(session: ApplySession, *, but: Collection[Key] = ()) -> Steps[
 
 
 def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[None]:
-    if verdict.unsure:
-        raise Failure("it is not evicted, for it may be at work")
     found = ((session.view.pods.get((space, name)), uid) for space, name, uid in verdict.undo)
     pods = [pod for pod, uid in found if pod is not None and pod.uid == uid]
     for pod in pods:
         if not pod.carries(verdict.plan):
-            raise Failure(f"pod {pod.name} does not carry an intent of this plan")
+            raise Failure(f"pod {pod.name} is not recorded as started by this plan")
     yield from stop_rest(session, stopping(verdict.gang, pods), plan=verdict.plan, allowed=True)
-    withdrawn = yield from withdraw(session, _not_started(session, verdict), verdict.why)
+    record = session.view.records.get((verdict.gang, verdict.plan))
+    if record is None:
+        return
+    withdrawn = yield from withdraw(session, _batch_of(session.view, record), verdict.why)
     if withdrawn.outcome is Outcome.skipped:
         session.record(replace(verdict, outcome=Outcome.undone, undo=(), pods=0))
-
-
-def _not_started(session: ApplySession, verdict: GangVerdict) -> PodBatch:
-    """Pods of the gang with an intent of that plan that have not started."""
-    orders = [
-        _order_of(pod, pod.intent)
-        for _, pod in sorted(session.view.pods.items())
-        if pod.intent is not None
-        and pod.carries(verdict.plan)
-        and (pod.namespace, pod.intent.gang) == verdict.gang
-    ]
-    ready = tuple(order for order in orders if session.state(order) in READY)
-    return PodBatch(verdict.gang, verdict.plan, max(1, len(ready)), ready)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,21 +302,34 @@ def cut_gangs(view: ClusterView) -> tuple[CutGang, ...]:
 
     A pod that has finished by itself was not stopped.
     """
+    found = []
+    for note, pods in _noted_pods(view):
+        left = tuple(pod for pod in pods if not pod.finished)
+        if left and len(pods) < len(note.pods):
+            found.append(CutGang(note, left))
+    return tuple(found)
+
+
+def with_lost_counted(view: ClusterView) -> RunNotes:
+    """The notes, where gangs that were to be stopped count as evicted if pods of them have gone."""
+    if view.now is None:
+        return view.notes
+    lost = {note.gang for note, pods in _noted_pods(view) if len(pods) < len(note.pods)}
+    return view.notes.counted(lost, view.now)
+
+
+def _noted_pods(view: ClusterView) -> list[tuple[StopNote, list[LivePod]]]:
+    """Every gang with a note, and its noted pods that are there and not going, by key."""
     if not view.notes.stops:
-        return ()
+        return []
     noted = {(one.gang[0], uid): one.gang for one in view.notes.stops for uid in one.pods}
     present: dict[Key, list[LivePod]] = defaultdict(list)
     for pod in view.pods.values():
         gang = noted.get((pod.namespace, shortened(pod.uid)))
         if gang is not None and not pod.terminating:
             present[gang].append(pod)
-    found = []
-    for note in sorted(view.notes.stops, key=lambda one: one.gang):
-        pods = sorted(present[note.gang], key=lambda pod: pod.key)
-        left = tuple(pod for pod in pods if not pod.finished)
-        if left and len(pods) < len(note.pods):
-            found.append(CutGang(note, left))
-    return tuple(found)
+    notes = sorted(view.notes.stops, key=lambda one: one.gang)
+    return [(one, sorted(present[one.gang], key=lambda pod: pod.key)) for one in notes]
 
 
 def settle_cut_gangs(session: ApplySession, orders: PlanActions) -> Steps[None]:
@@ -411,7 +341,7 @@ def settle_cut_gangs(session: ApplySession, orders: PlanActions) -> Steps[None]:
         if not _is_whole(session, orders, one):
             finished = yield from _finish_or_report(session, orders, one)
             cut += [] if finished else [one.gang]
-    notes = session.view.notes
+    notes = with_lost_counted(session.view)
     # What was evicted since the last reading shows in the next one.
     over = {note.gang for note in notes.stops}.difference(cut, _unread(session))
     # If that fails, the next run finds them whole or gone again.

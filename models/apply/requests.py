@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.notes import RunNotes
 from models.apply.placement_requests import LiveRequest
 from models.apply.plan_actions import Key, Named, PodStart, PodStop, Resize
+from models.apply.records import RecordKey, StartRecord
 from models.instance.policy import KubernetesPolicy
 
 # ---- requests
@@ -31,20 +31,28 @@ class CheckLock:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteIntent:
-    """Write the intent on a pod. Preconditions: uid and ``version``."""
+class WriteRecord:
+    """Write the record of a start; where there is one already, over the version that was last seen.
 
-    pod: PodStart
-    intent: Intent
-    version: str
+    ``pods``: that start next. Rejected before anything is written if one of them could not.
+    """
+
+    record: StartRecord
+    pods: tuple[PodStart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveIntent(Named):
-    """Remove our intent from a pod that never started. Preconditions: uid and ``version``."""
+class RemoveRecord:
+    """Remove the record of a start, in the version that was last seen."""
 
-    uid: str
-    version: str
+    key: RecordKey
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """Read one record again. Answered with Done, Gone, Denied or NoAnswer."""
+
+    key: RecordKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +64,16 @@ class AllocateDevices:
 
 
 @dataclass(frozen=True, slots=True)
-class Ungate:
-    """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``.
+class ReleaseDevices(Named):
+    """Take back the devices of a pod that has not started; idempotent."""
 
-    ``intent``: to write in the same patch; None if the pod carries it already.
-    """
+
+@dataclass(frozen=True, slots=True)
+class Ungate:
+    """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``."""
 
     pod: PodStart
     seen: LivePod
-    intent: Intent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +130,7 @@ class Scale:
     going: tuple[PodStop, ...] = ()
 
 
-Single = WriteIntent | Ungate
+Single = WriteRecord | RemoveRecord | Ungate
 """Requests that may be on their way together."""
 
 
@@ -145,9 +154,11 @@ class RequestGroup:
 
 Request = (
     CheckLock
-    | WriteIntent
-    | RemoveIntent
+    | WriteRecord
+    | RemoveRecord
+    | ReadRecord
     | AllocateDevices
+    | ReleaseDevices
     | Ungate
     | LabelNode
     | AnswerRequest
@@ -179,9 +190,10 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Success. ``pod``: its new state, if the answer contains it."""
+    """Success. ``pod``, ``record``: as they are now, if the answer shows it."""
 
     pod: LivePod | None = None
+    record: StartRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +300,7 @@ class Outcome(StrEnum):
     unchanged = "unchanged"
     """It was whole before: nothing was written."""
     skipped = "skipped"
-    """Nothing of it is started and no intent is left: a conflict, or a fact the plan relied on changed."""
+    """Nothing of it is started and no record is left: a conflict, or a fact the plan relied on changed."""
     partial = "partial"
     """Some pods are started and the others cannot be: needs an operator or --evict-partial."""
     halted = "halted"
@@ -318,8 +330,7 @@ class GangVerdict:
     """``why``: one sentence, empty if the outcome says everything. ``pods``: started now.
 
     ``undo``: the running pods of a gang that is partial or half stopped.
-    ``plan``: id of the plan of its intents.
-    ``unsure``: it may have been whole and be at work, so only an operator may undo it.
+    ``plan``: id of the plan that started it.
     """
 
     gang: Key
@@ -328,7 +339,6 @@ class GangVerdict:
     why: str = ""
     pods: int = 0
     undo: tuple[PodId, ...] = ()
-    unsure: bool = False
     resizes: tuple[Resize, ...] = ()
 
 

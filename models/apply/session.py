@@ -18,6 +18,7 @@ from models.apply.live_state import ClusterView, LivePod, PodClassifier, PodStat
 from models.apply.notes import RunNotes
 from models.apply.on_request import OnRequest, request_for
 from models.apply.plan_actions import Key, PodStart, PodStop
+from models.apply.records import RecordKey
 from models.apply.requests import (
     ApplyLimits,
     BlockedByBudget,
@@ -35,14 +36,13 @@ from models.apply.requests import (
     NoAnswer,
     ReadCluster,
     ReadPod,
+    ReadRecord,
     Rejected,
     Remember,
     Request,
     RequestGroup,
     Single,
     Steps,
-    Ungate,
-    WriteIntent,
     message_of,
 )
 
@@ -133,7 +133,7 @@ class ApplySession:
 
     def send(self, request: Request) -> Steps[Event]:
         """Send one request. Raises Halted if the answer is Halt."""
-        reads = isinstance(request, CheckLock | ReadPod | ReadCluster | Remember)
+        reads = isinstance(request, CheckLock | ReadPod | ReadRecord | ReadCluster | Remember)
         self.sent += not reads
         event = yield request
         self.writes += not reads and not isinstance(event, _UNCHANGED)
@@ -170,6 +170,22 @@ class ApplySession:
                     return None
                 case Denied():  # as far as is known; what needs the right fails for its gang alone
                     return self.pod(order)
+        raise _unavailable(event)
+
+    def read_record(self, key: RecordKey) -> Steps[None]:
+        """Read the record of a start. Raises Halted without an answer."""
+        event: Event = NoAnswer("")
+        for _ in range(READ_TRIES):
+            event = yield from self.send(ReadRecord(key))
+            match event:
+                case Done(record=record):
+                    self.view.enter(key, record)
+                    return
+                case Gone():
+                    self.view.enter(key, None)
+                    return
+                case Denied():
+                    return
         raise _unavailable(event)
 
     def read_cluster(self, after_s: float = 0.0) -> Steps[None]:
@@ -317,7 +333,7 @@ class Lanes:
         """Let a gang go on until its next request that may go with those of others."""
         try:
             request = next(lane.steps) if event is None else lane.steps.send(event)
-            while not isinstance(request, WriteIntent | Ungate):
+            while not isinstance(request, Single):
                 request = lane.steps.send((yield request))
         except StopIteration:
             self._lanes.remove(lane)

@@ -46,7 +46,7 @@ def changes(orders: PlanActions, view: ClusterView) -> list[Change]:
 
 
 def has_started(orders: PlanActions, view: ClusterView) -> bool:
-    """Whether a pod or a request carries this plan, so that applying it resumes."""
+    """Whether a start by this plan is recorded, or a request answered, so that applying it resumes."""
     answered = any(one.plan == orders.plan for one in view.requests.values())
     return answered or any(pod.carries(orders.plan) for pod in view.pods.values())
 
@@ -129,8 +129,8 @@ def _pod_change(  # noqa: PLR0911  # one return a reason
         return None
     if (why := classifier.over(pod)) is not None:
         return why
-    if pod.own_intent is not None and pod.own_intent.plan != orders.plan:
-        return f"carries the intent of plan {pod.own_intent.plan}"
+    if pod.intent is not None and pod.intent.plan != orders.plan:
+        return f"is started by plan {pod.intent.plan}"
     if pod.gpus != order.gpu_count:
         return f"requests {pod.gpus} GPUs, not {order.gpu_count}"
     return None

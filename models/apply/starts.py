@@ -6,16 +6,18 @@ as partial.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
-from models.apply.enforcer import PodBatch
+from models.apply.enforcer import PodBatch, Recorded
 from models.apply.gate_and_pin import lost
 from models.apply.live_state import RUNNING, STARTED, PodState, overcommitted, shortages
 from models.apply.on_request import contested
 from models.apply.plan_actions import PodStart
+from models.apply.records import StartRecord, packed
 from models.apply.requests import GangVerdict, Outcome, Steps, pod_ids
-from models.apply.session import ApplySession, Failure, Halted
+from models.apply.session import ApplySession, Failure, Halted, Lanes
 from models.apply.staleness import node_changes
 from models.units import duration_text
 
@@ -81,19 +83,15 @@ def stuck_reason(session: ApplySession, batch: PodBatch) -> str:
 def overdue_pods(session: ApplySession, batch: PodBatch) -> list[PodStart]:
     """Those that are started and were not bound within the limit, whatever their scheduler says.
 
-    The limit runs from the start of the last pod of the gang: its scheduler may wait for all of them, and
-    a gang of which a run was cut off may get its last pods much later than the first.
+    The limit runs since a run last began to start pods of the gang: its scheduler may wait for all of them,
+    and a gang of which a run was cut off may get its last pods much later than the first.
     """
     now, limit = session.view.now, session.limits.pending_limit_s
-    started = [order for order in batch.pods if session.state(order) in STARTED]
-    times = [
-        pod.written_at
-        for order in started
-        if (pod := session.pod(order)) is not None and pod.written_at is not None
-    ]
-    if now is None or limit is None or not times or now - max(times) <= limit:
+    record = session.view.records.get(batch.key)
+    if now is None or limit is None or record is None or record.begun is None:
         return []
-    return [order for order in started if session.state(order) is PodState.ungated]
+    orders = batch.pods if now - record.begun > limit else ()
+    return [order for order in orders if session.state(order) is PodState.ungated]
 
 
 def _overdue(session: ApplySession, batch: PodBatch) -> str:
@@ -140,10 +138,15 @@ def _is_expected(session: ApplySession, order: PodStart) -> bool:
 
 
 def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
-    """Start all pods of the batch, or withdraw the intents. Raises Halted after recording a verdict."""
+    """Start all pods of the batch, or withdraw it. Raises Halted after recording a verdict."""
     try:
         try:
-            yield from _try_to_start(session, batch)
+            enforcer = session.enforcer_of(batch.pods)
+            if why := enforcer.refusal(session.view, batch) or contested(session.view, batch):
+                raise Failure(why)  # noqa: TRY301  # as what follows
+            if (unrecorded := (yield from _record(session, batch))) is not None:
+                return session.record(unrecorded)
+            yield from _write(session, batch)
             session.started.append(batch)
             return session.record(started_verdict(session, batch))
         except Failure as failed:
@@ -159,27 +162,48 @@ def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
 
 
 def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerdict]:
-    """Take back what was written for a batch that has not started."""
-    failures = []
-    for write in session.enforcer_of(batch.pods).withdrawal(session.view, batch):
+    """Take back what was written for a batch that has not started, the record last."""
+    failures = list[str]()
+    writes = session.enforcer_of(batch.pods).withdrawal(session.view, batch)
+    for write in (*writes, Recorded(batch.key, session.view.records.get(batch.key), None)):
+        if failures and isinstance(write, Recorded):
+            break
         try:
             yield from session.carry_out(write)
         except Failure as failure:
             failures.append(failure.why)
     if not failures:
         return session.record(verdict_for(session, batch, Outcome.skipped, why))
-    why = f"{why}; not all of its intents could be removed: {failures[0]}"
+    why = f"{why}; not all of it could be taken back: {failures[0]}"
     return session.record(verdict_for(session, batch, Outcome.halted, why))
 
 
-def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[None]:
-    """Write what can be taken back first, then what lets pods run."""
-    enforcer = session.enforcer_of(batch.pods)
-    why = enforcer.refusal(session.view, batch) or contested(session.view, batch)
-    if why:
-        raise Failure(why)
-    plan = enforcer.plan(session.view, batch)
+def _record(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict | None]:
+    """Write the record; if that fails, nothing was touched, and this is the verdict."""
+    before, begun = session.view.records.get(batch.key), session.view.now
+    terms = next((order.terms for order in batch.pods), None)
+    places = session.enforcer_of(batch.pods).places(session.view, batch)
+    if not places:
+        return None
+    after = StartRecord(batch.gang, batch.plan, places, terms, begun=begun)
+    if before is not None and before.pods == places and (begun is None or before.whole):
+        after = before
+    try:
+        if packed(after.text()) is None:
+            raise Failure(f"its {len(places):,} pods are too many to record")  # noqa: TRY301
+        yield from session.carry_out(Recorded(batch.key, before, after, batch.pods))
+    except Failure as failure:
+        if before is not None:
+            return incomplete_verdict(session, batch, Failure(failure.why, transient=True))
+        outcome = Outcome.skipped if batch.key not in session.view.records else Outcome.halted
+        return verdict_for(session, batch, outcome, failure.why)
+    return None
+
+
+def _write(session: ApplySession, batch: PodBatch) -> Steps[None]:
+    """Write what can be taken back, then what lets pods run."""
     begun = bool(running_pods(session, batch))
+    plan = session.enforcer_of(batch.pods).plan(session.view, batch)
     for write in plan.prepare:
         yield from session.check_lock_sometimes(begun=begun)
         yield from session.carry_out(write)
@@ -190,3 +214,31 @@ def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[None]:
     for order in batch.pods:
         if session.state(order) not in STARTED:
             raise Failure(lost(session.view, order))
+
+
+def mark_whole(session: ApplySession, batches: Iterable[PodBatch]) -> Steps[None]:
+    """Record that every pod of these gangs has started, so that later losses do not look partial.
+
+    Where that fails, a later run does it.
+    """
+    writes = []
+    for batch in batches:
+        record = session.view.records.get(batch.key)
+        if batch.size > 1 and record is not None and not record.whole:
+            writes.append(Recorded(batch.key, record, replace(record, whole=True)))
+    yield from send_records(session, writes)
+
+
+def send_records(session: ApplySession, writes: Iterable[Recorded]) -> Steps[None]:
+    """Records that may be written side by side, and not at all."""
+    lanes = Lanes(session)
+    for write in () if session.limits.dry else writes:
+        yield from lanes.free_one()
+        yield from lanes.add((), _tried(session, write))
+    yield from lanes.finish()
+
+
+def _tried(session: ApplySession, write: Recorded) -> Steps[None]:
+    yield from session.check_lock_sometimes()
+    with suppress(Failure):
+        yield from session.carry_out(write)

@@ -24,7 +24,6 @@ from models.apply.on_request import request_for
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
 from models.apply.recovery import (
     evict_partial,
-    mark_started,
     note_stuck_nodes,
     ordered_starts,
     recover,
@@ -34,7 +33,7 @@ from models.apply.request_steps import settle_requests, start_on_request, tell_w
 from models.apply.requests import ApplyLimits, GangVerdict, Halt, Outcome, Steps, Verdict
 from models.apply.session import ApplySession, Failure, Halted, Lanes
 from models.apply.staleness import gang_changes, stopped_uids
-from models.apply.starts import judge, start, started_verdict, withdraw
+from models.apply.starts import judge, mark_whole, start, started_verdict, withdraw
 
 Machine = Steps[Verdict]
 
@@ -104,7 +103,7 @@ def _judge_started(session: ApplySession) -> Steps[None]:
     """Judge the gangs started in this run by the last reading, and mark those that are whole."""
     judged = [(batch, session.record(judge(session, batch))) for batch in session.started]
     whole = [batch for batch, verdict in judged if verdict.outcome is Outcome.started]
-    yield from mark_started(session, whole)
+    yield from mark_whole(session, whole)
 
 
 def by_rank(gangs: Iterable[GangActions]) -> list[GangActions]:
@@ -171,7 +170,7 @@ class _PlanRun:
         return (self.orders.plan, gang.key) in self.session.verdicts
 
     def _forget_skipped(self) -> None:
-        """Drop verdicts on gangs of this plan whose intents were withdrawn: they are tried again."""
+        """Drop verdicts on gangs of this plan whose starts were withdrawn: they are tried again."""
         verdicts = self.session.verdicts
         for key, verdict in list(verdicts.items()):
             if key[0] == self.orders.plan and verdict.outcome is Outcome.skipped:
@@ -234,9 +233,9 @@ class _PlanRun:
     def _unchanged(self, batch: PodBatch, gone: int) -> GangVerdict:
         """Verdict on a gang that this plan started earlier. ``gone``: pods it has lost since."""
         session = self.session
-        pods = [session.pod(order) for order in batch.pods]
         # What happens to a gang after it was whole is up to its controller and later plans.
-        was_whole = any(pod and pod.intent and pod.intent.whole for pod in pods)
+        record = session.view.records.get(batch.key)
+        was_whole = record is not None and record.whole
         verdict = (started_verdict if gone or was_whole else judge)(session, batch)
         if verdict.outcome is not Outcome.started:
             return verdict
@@ -392,7 +391,7 @@ def _made(
 
 def _may_be(orders: PlanActions, pod: LivePod) -> bool:
     """Whether a pod that the plan does not know can be one that it made a controller create."""
-    waits = pod.own_intent is None and not PodClassifier(orders.gate).started(pod)
+    waits = pod.intent is None and not PodClassifier(orders.gate).started(pod)
     return pod.stays and (waits or pod.carries(orders.plan))
 
 

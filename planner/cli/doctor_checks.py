@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
 from planner.cli import doctor_gate
 from planner.cli.doctor_findings import Finding, Level, failed, passed, warned
 from planner.cluster import rights
 from planner.cluster.backends import backend_of
-from planner.cluster.live_view import read_cluster
+from planner.cluster.live_view import ClusterReader
 from planner.cluster.lock import LEASE, read_lease
 from planner.cluster.pages import served_groups
 from planner.cluster.retry import RetryingTransport
+from planner.cluster.start_records import StartRecords
 from planner.cluster.transport import (
     RESOURCE_SLICES,
     STRATEGIC,
@@ -91,7 +91,8 @@ def check_cluster(
     view: ClusterView | None = None
     waiting: list[LivePod] = []
     try:
-        view = read_cluster(transport, settings)
+        records = StartRecords(transport, request.options.lock_namespace, optional=True)
+        view = ClusterReader(transport, settings, records).read_view()
         waiting = waiting_pods(view, settings)
     except GangplanError as error:
         fault = error.faults[0]
@@ -160,11 +161,9 @@ ACCOUNT = "system:serviceaccount:gangplan-system:gangplan"
 """The account that ``deploy/`` creates and its admission policies restrict."""
 
 FOREIGN: Tree = {"annotations": {"gangplan.dev/doctor": "probe"}}
-MARKS: Tree = {"labels": {PLAN: "gp-00000000000000000000"}}
-"""Metadata that the account may not write to a waiting pod, and that it must be able to write."""
+"""Metadata that the account may not write to a waiting pod."""
 
 _DENIED = "ValidatingAdmissionPolicy 'gangplan-"
-_OTHERS = f"{_DENIED}marks'"
 
 
 def _everywhere(
@@ -188,7 +187,7 @@ def _everywhere(
 
 def check_locking(transport: Transport, namespace: str) -> Iterator[Finding]:
     """Rights to the lock, whether its namespace is there, and who holds it."""
-    wanted = rights.lock_rights(namespace)
+    wanted = (*rights.lock_rights(namespace), *rights.record_rights(namespace))
     missing = rights.missing_rights(transport, wanted)
     yield from (_lacking("rights: lock", right) for right in missing)
     if missing:
@@ -258,10 +257,6 @@ def check_admission(
 
     ``pod``: (namespace, name, uid) of a waiting pod.
     """
-    if _OTHERS in (marked := _patch(transport, *pod, MARKS)).message:
-        what = f"the server refuses what gangplan writes to pods: {one_line(marked.message)}"
-        hint = "docs/deploy.md, 'When a policy refuses'"
-        return Finding("admission policy", Level.fail, what, hint, NotPermittedError.exit_code)
     reply = _patch(transport, *pod, FOREIGN)
     if _DENIED in reply.message:
         found = "the server refuses an annotation on a pod that is not gangplan's"

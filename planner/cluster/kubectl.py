@@ -152,7 +152,7 @@ _PLACES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
 _MAX_PLACE = 103 - len("/gangplan-0123456789ab/") - len(proxy_tether.SOCKET)
 """A socket's path has at most 108 bytes with the final NUL on Linux, 104 on macOS."""
 
-_REFUSED_METHODS = "^(CONNECT|DELETE|HEAD|OPTIONS|TRACE)$"
+_REFUSED_METHODS = "^(CONNECT|HEAD|OPTIONS|TRACE)$"
 _REFUSED_PATHS = "^/api/v1/namespaces/[^/]+/pods/[^/]+/(attach|exec|portforward|proxy)(/.*)?$"
 """Instead of kubectl's own patterns, which also refuse a pod ``exec-1`` in a namespace ``pods``."""
 

@@ -1,4 +1,4 @@
-"""Reads the live cluster for applying: nodes and pods, and whether intents on pods are genuine.
+"""Reads the live cluster for applying: nodes and pods, and the records of starts.
 
 Reads only. What a pod holds is read as planning reads it; one odd object affects no other.
 Raises UnavailableError and NotPermittedError.
@@ -7,18 +7,17 @@ Raises UnavailableError and NotPermittedError.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKey, read_intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.documents.cluster import HOSTNAME_LABEL
-from planner.cluster.lock import time_of
 from planner.cluster.pages import get, list_first_served, read_list
 from planner.cluster.placement_requests import RequestLists
+from planner.cluster.start_records import StartRecords, meant
 from planner.cluster.store import Listed, Store, without_gc
 from planner.cluster.transport import BUDGETS, DEVICE_LISTS, Transport, Tree, core
 from planner.read.findings import Remarks
@@ -28,92 +27,10 @@ from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.constraints import read_tolerations
-from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, PROVEN
+from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeNode, KubePod, Objects
 from planner.read.kube.templates.waiting import requested_pods
-
-
-def is_ours(tree: Tree, intent: Intent, seal_key: SealKey | None) -> bool:
-    """Whether a run wrote the intent of this pod. Without ``seal_key``, managedFields decide."""
-    metadata = mapping(tree, "metadata")
-    if not written_by_us(metadata, intent):
-        return False
-    if seal_key is None:
-        return True
-    namespace, name, uid = (text(metadata, key) or "" for key in ("namespace", "name", "uid"))
-    seal = texts(metadata, "annotations").get(SEAL, "")
-    return seal_key.holds((namespace, name, uid), intent, seal, _created(metadata))
-
-
-def bears_marks(labels: Mapping[str, object], annotations: Mapping[str, object]) -> bool:
-    """Whether a pod has a mark of an intent, whoever wrote it."""
-    return PLAN in labels or not annotations.keys().isdisjoint(KEYS)
-
-
-def with_genuine_intent(tree: Tree, seal_key: SealKey | None) -> Tree:
-    """The pod without intent annotations and label that no run wrote; a genuine intent is PROVEN."""
-    metadata = mapping(tree, "metadata")
-    labels, notes = mapping(metadata, "labels"), mapping(metadata, "annotations")
-    if not bears_marks(labels, notes):
-        return tree
-    intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
-    if intent is not None and is_ours(tree, intent, seal_key):
-        return {**tree, PROVEN: True}
-    kept = {key: value for key, value in notes.items() if key not in KEYS}
-    plain = {key: value for key, value in labels.items() if key != PLAN}
-    return {**tree, "metadata": {**metadata, "labels": plain, "annotations": kept}}
-
-
-def for_planning(tree: Tree, seal_key: SealKey | None) -> Tree:
-    """The same, but a bound pod keeps the annotation with its GPUs, which planning accepts from anyone.
-
-    managedFields, which anyone can imitate, prove nothing to planning: without ``seal_key`` the marks
-    stay, and no intent is PROVEN.
-    """
-    found = with_genuine_intent(tree, seal_key)
-    if PROVEN in found:
-        return tree if seal_key is None else found
-    gpus = texts(tree, "metadata", "annotations").get(GPUS)
-    if found is not tree and gpus is not None and text(tree, "spec", "nodeName"):
-        found["metadata"]["annotations"][GPUS] = gpus
-    return found
-
-
-def written_by_us(metadata: Tree, intent: Intent) -> bool:
-    """Whether our field manager owns the label and every annotation of the intent.
-
-    The last client to change a field owns it, so an intent that another client changed is not ours.
-    """
-    labels, annotations = _owned(metadata, "f:labels"), _owned(metadata, "f:annotations")
-    return all(f"f:{key}" in annotations for key in intent.annotations()) and f"f:{PLAN}" in labels
-
-
-def _ours(metadata: Tree) -> list[Tree]:
-    """What managedFields says of our field manager."""
-    if "managedFields" not in metadata:
-        return []
-    entries = objects(metadata, "managedFields")
-    ours = (entry for entry in entries if text(entry, "manager") == MANAGER)
-    return [entry for entry in ours if text(entry, "subresource") is None]
-
-
-def _owned(metadata: Tree, field: str) -> set[str]:
-    """The keys of labels or annotations that our field manager owns, as managedFields has them."""
-    return {key for one in _ours(metadata) for key in mapping(one, "fieldsV1", "f:metadata", field)}
-
-
-def owned_annotations(tree: Tree) -> tuple[str, ...]:
-    """Annotations of a pod to remove with its intent: those of the intent, and others that we wrote."""
-    metadata = mapping(tree, "metadata")
-    keys = _owned(metadata, "f:annotations")
-    owned = {key.removeprefix("f:") for key in keys if key.startswith("f:")}
-    return tuple(sorted(texts(metadata, "annotations").keys() & (owned | set(KEYS))))
-
-
-def _created(metadata: Tree) -> int | None:
-    return time_of(text(metadata, "creationTimestamp"))
-
 
 if TYPE_CHECKING:
     from models.instance.policy import KubernetesPolicy
@@ -127,30 +44,23 @@ _MAX_WORDS = 1000
 """Characters kept of a scheduler's message."""
 
 
-def read_cluster(
-    wire: Transport, settings: KubernetesPolicy, seal_key: SealKey | None = None
-) -> ClusterView:
-    """The cluster as it is now."""
-    return ClusterReader(wire, settings, seal_key=seal_key).read_view()
-
-
 @dataclass(slots=True)
 class ClusterReader:
     """Reads one cluster repeatedly; ``view``, ``nodes`` and ``pods`` are of the last reading.
 
     ``nodes``, ``pods``: objects as the server sent them, by name and by (namespace, name). ``date``: the
-    server's clock in seconds since the epoch, if known. ``seal_key``: of the lock; without it managedFields
-    decide whose an intent is. ``notes``: in the lock. ``evicting``: whether to read disruption budgets.
+    server's clock in seconds since the epoch, if known. ``records``: of starts. ``notes``: in the lock.
+    ``evicting``: whether to read disruption budgets.
     ``store``: what was read, kept for the next reading; ``listed``: nodes and pods as last listed.
     """
 
     wire: Transport
     settings: KubernetesPolicy
+    records: StartRecords
     view: ClusterView | None = None
     nodes: dict[str, Tree] = field(default_factory=dict)
     pods: dict[Key, Tree] = field(default_factory=dict)
     date: float | None = None
-    seal_key: SealKey | None = None
     notes: RunNotes = field(default_factory=RunNotes)
     evicting: bool = False
     store: Store = field(default_factory=Store)
@@ -165,9 +75,10 @@ class ClusterReader:
 
     @without_gc()
     def read_view(self) -> ClusterView:
-        """Read nodes, then pods, then the claims that pods refer to."""
+        """Read records, then nodes, then pods, then the claims that pods refer to."""
         if self._cluster is None:
             self._cluster = self.identity()
+        self.records.read()
         nodes, pods = self._listed(NODES), self._listed(PODS)
         self._others = tuple(self._devices())
         budgets = list_first_served(self.wire, (BUDGETS,)) if self.evicting else None
@@ -183,6 +94,7 @@ class ClusterReader:
             notes=self.notes,
             now=None if self.date is None else int(self.date),
             requests=self.requests.live(found),
+            records=dict(self.records.known),
         )
         return self.view
 
@@ -214,12 +126,12 @@ class ClusterReader:
 
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """A known pod with everything that can change read again."""
-        found = replace(before, **_seen(tree, self.seal_key, Known()))
-        place, indices = None if before.intent_is_ours else before.held_at, before.indices
-        if (intent := found.own_intent) is not None:
-            place, indices = intent.node, intent.gpus
+        found = replace(before, **_seen(tree, Known()))
+        intent = self.records.intents.get(found.uid)
+        if intent is not None or before.intent is not None:
+            return found.meant(intent)
         unbound = found.node is None and found.stays
-        return replace(found, held_at=place if unbound else None, indices=indices)
+        return replace(found, held_at=before.held_at if unbound else None)
 
     def _objects(
         self,
@@ -232,8 +144,8 @@ class ClusterReader:
         for tree in nodes:
             gatherer.add_reduced(tree, "Node", "v1", THE_CLUSTER)
         for tree in pods:
-            genuine = with_genuine_intent(tree, self.seal_key)
-            gatherer.add_reduced(genuine, "Pod", "v1", THE_CLUSTER)
+            started = meant(tree, self.records.intents)
+            gatherer.add_reduced(started, "Pod", "v1", THE_CLUSTER)
         for tree in self._others:
             gatherer.add(tree, THE_CLUSTER)
         for tree in budgets:  # those of a list do not say what they are
@@ -269,10 +181,9 @@ class ClusterReader:
         known = Known()
         expected = requested_pods(found, self.settings, Remarks())
         for pod in read_pods(found, self._read, self.settings, Remarks(), expected):
-            # its original tree: forged intents were removed for the reader
-            tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
-            made = EXPECTED in pod.object.tree
-            yield LivePod(**_seen(tree, self.seal_key, known), **_holdings(pod), expected=made)
+            made, intent = EXPECTED in pod.object.tree, pod.start
+            seen = _seen(pod.object.tree, known)
+            yield LivePod(**seen, **_holdings(pod), intent=intent, expected=made)
 
     def _devices(self) -> Iterator[Tree]:
         """Slices, claims and classes, as far as they are served and may be read."""
@@ -302,11 +213,9 @@ def _holdings(pod: KubePod) -> dict[str, Any]:
     }
 
 
-def _seen(tree: Tree, seal_key: SealKey | None, known: Known) -> dict[str, Any]:
+def _seen(tree: Tree, known: Known) -> dict[str, Any]:
     """A pod as its own object describes it, without what it holds."""
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
-    labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
-    intent = read_intent(labels, annotations) if bears_marks(labels, annotations) else None
     namespace, name = _key(tree)
     return {
         "namespace": namespace,
@@ -320,25 +229,12 @@ def _seen(tree: Tree, seal_key: SealKey | None, known: Known) -> dict[str, Any]:
         "scheduler": text(spec, "schedulerName") or DEFAULT_SCHEDULER,
         "terminating": at(metadata, "deletionTimestamp") is not None,
         "finished": text(status, "phase") in ("Succeeded", "Failed"),
-        "intent": intent,
-        "intent_is_ours": intent is not None and is_ours(tree, intent, seal_key),
-        "written_at": _written_at(metadata),
         "unschedulable": known.of(_unschedulable, status.get("conditions")),
         "selector": known.of(_selector, spec.get("nodeSelector")),
         "node_affinity": known.of(_node_affinity, spec.get("affinity")),
         "owner": known.of(_controller, metadata.get("ownerReferences")),
         "tolerations": known.of(read_tolerations, spec.get("tolerations")),
     }
-
-
-def _written_at(metadata: Tree) -> int | None:
-    """When our field manager changed it last, but not before it was created; by the server's clock.
-
-    Its condition does not say when the gate was removed: it was False before. Whoever may write the pod may
-    write this time, too, and reaches only that its own gang is reported sooner or later.
-    """
-    times = (_created(metadata), *(time_of(text(entry, "time")) for entry in _ours(metadata)))
-    return max((time for time in times if time is not None), default=None)
 
 
 def _unschedulable(conditions: object) -> str | None:

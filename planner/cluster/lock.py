@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.apply.intents import SealKey
 from models.apply.notes import RunNotes, read_notes
 from models.units import InvalidValueError, epoch_seconds, time_text
 from planner.cluster.retry import RetryingTransport
@@ -34,7 +33,7 @@ from planner.errors import (
     UnavailableError,
     UsageError,
 )
-from planner.read.kube.lookup import at, mapping, text, texts
+from planner.read.kube.lookup import mapping, text, texts
 from planner.untrusted_text import one_line
 
 LEASE = "gangplan"
@@ -178,16 +177,6 @@ class Lease:
     def notes(self) -> RunNotes:
         """What earlier runs left to later ones."""
         return read_notes(texts(self.tree, "metadata", "annotations").get(NOTES, ""))
-
-    @property
-    def seal_key(self) -> SealKey | None:
-        """Tells intents of runs from those that others wrote; None if it is unknown.
-
-        The Lease's uid is the secret: the server draws it, and only who may read the Lease knows it.
-        """
-        uid = text(self.tree, "metadata", "uid")
-        created = time_of(at(self.tree, "metadata", "creationTimestamp"))
-        return SealKey(uid, created) if uid and created is not None else None
 
     def held(
         self, holder: Holder, duration_s: int, renewed: int, notes: RunNotes | None = None
@@ -390,11 +379,6 @@ class Lock:
     def planned(self) -> int | None:
         """When the last run ended that had made a plan."""
         return self._lease.planned
-
-    @property
-    def seal_key(self) -> SealKey | None:
-        """Tells intents of runs from those that others wrote."""
-        return self._lease.seal_key
 
     def remember(self, notes: RunNotes) -> bool:
         """Write these notes; whether they are there. Otherwise the next renewal writes them."""

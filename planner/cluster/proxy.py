@@ -1,6 +1,6 @@
 """The one way to a cluster: a ``kubectl proxy`` on a unix socket that only we can reach.
 
-Credentials stay kubectl's business. Only the given paths get through, and no DELETE. Proxy, socket
+Credentials stay kubectl's business. Only the given paths get through. Proxy, socket
 and folder are gone at the end, however the program ends. An answer is whole and within its limits of
 time and size, or lost: a late answer is never taken for that of another request.
 """

@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from models.apply.gate_and_pin import CannotPin, pin, pin_record
-from models.apply.intents import KEYS, PIN, PLAN, SEAL, read_intent
+from models.apply.gate_and_pin import CannotPin, pin
+from models.apply.intents import KEYS
 from models.apply.live_state import LivePod
 from models.apply.requests import (
     AllocateDevices,
@@ -31,31 +31,33 @@ from models.apply.requests import (
     NoAnswer,
     ReadCluster,
     ReadPod,
+    ReadRecord,
     Rejected,
+    ReleaseDevices,
     Remember,
-    RemoveIntent,
+    RemoveRecord,
     Request,
     RequestGroup,
     Scale,
     Single,
     Ungate,
     Verdict,
-    WriteIntent,
+    WriteRecord,
 )
-from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
+from planner.cluster.live_view import ClusterReader
 from planner.cluster.placement_requests import labelled
-from planner.cluster.transport import ApiRequest, Transport, Tree, core, send_all, send_one
+from planner.cluster.start_records import StartRecords
+from planner.cluster.transport import ApiRequest, Reply, Transport, Tree, core, send_all, send_one
 from planner.cluster.writes import denied, event_of, pod_request, scale
 from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode
-from planner.read.kube.lookup import texts
+from planner.read.kube.lookup import objects, text
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from models.apply.intents import Intent
     from models.apply.live_state import ClusterView
     from models.apply.notes import RunNotes
-    from models.apply.plan_actions import Named, PodStart
+    from models.apply.plan_actions import PodStart
     from models.instance.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
     from planner.cluster.lock import Lock
@@ -86,8 +88,8 @@ OnEvent = Callable[[Request, Event], None]
 class RequestSender:
     """Answers requests of the apply machine, one at a time.
 
-    ``lock``: None in a dry run. ``stop``: set by a signal. ``dry``: every write is a server-side dry run.
-    ``clock``: monotonic seconds.
+    ``lock``: None in a dry run. ``namespace``: of the lock and of records. ``stop``: set by a signal.
+    ``dry``: every write is a server-side dry run. ``clock``: monotonic seconds.
     """
 
     wire: Transport
@@ -95,6 +97,7 @@ class RequestSender:
     backend: Backend
     lock: Lock | None
     stop: threading.Event
+    namespace: str
     clock: Callable[[], float]
     sleep: Callable[[float], object]
     dry: bool = False
@@ -104,8 +107,8 @@ class RequestSender:
     _read_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.reader = ClusterReader(self.wire, self.settings)
-        self.reader.seal_key = None if self.lock is None else self.lock.seal_key
+        records = StartRecords(self.wire, self.namespace)
+        self.reader = ClusterReader(self.wire, self.settings, records)
 
     def read_view(self) -> ClusterView:
         """Read everything. Raises UnavailableError and NotPermittedError."""
@@ -128,21 +131,25 @@ class RequestSender:
                     return self._read_pod(namespace, name)
                 case RequestGroup(requests):
                     return self._send_group(requests)
-                case WriteIntent() | Ungate():
-                    return self._send(self._made(request))
-                case RemoveIntent():
-                    return self._remove_intent(request)
+                case WriteRecord() | RemoveRecord() | Ungate():
+                    return self._event(request, send_one(self.wire, self._made(request)))
+                case ReadRecord(key):
+                    return self.reader.records.look(key)
                 case AllocateDevices(pod, seen):
                     if self.dry:
                         return Done()
                     tree = self.reader.pods.get(pod.key, {})
                     return self.backend.allocate(self.wire, pod, seen, tree)
+                case ReleaseDevices():
+                    if self.dry:
+                        return Done()
+                    return self.backend.release(self.wire, self.reader.pods.get(request.key, {}))
                 case Evict():
                     return self._evict(request)
                 case Remember(notes):
                     return self._remember(notes)
                 case LabelNode() | AnswerRequest():
-                    return self._send(self._answer_to(request))
+                    return event_of(send_one(self.wire, self._answer_to(request)), self._pod_of)
                 case Scale():
                     return scale(self.wire, request, self.reader.pods, dry=self.dry)
         except _UNSENDABLE as error:
@@ -203,14 +210,17 @@ class RequestSender:
                 events[number] = Rejected(one_line(str(error)))
         replies = send_all(self.wire, list(sent.values()))
         for number, reply in zip(sent, replies, strict=True):
-            events[number] = event_of(reply, self._pod_of)
+            events[number] = self._event(requests[number], reply)
         return EventGroup(tuple(events[number] for number in range(len(requests))))
 
     def _made(self, request: Single) -> ApiRequest:
         match request:
-            case WriteIntent(pod, intent, version):
-                metadata = self._intent(pod, intent, version)
-                return self._patch(pod, {"metadata": metadata})
+            case WriteRecord(record, pods):
+                for order in pods:  # lest one turns out to be impossible after others have started
+                    self._annotations(order)
+                return self.reader.records.write(record, dry=self.dry)
+            case RemoveRecord(key):
+                return self.reader.records.remove(key, dry=self.dry)
             case Ungate():
                 return self._ungating(request)
 
@@ -221,61 +231,38 @@ class RequestSender:
         now = (self.reader.date or 0) if self.lock is None else self.lock.now()
         return self.reader.requests.answered(request, int(now), dry=self.dry)
 
-    def _intent(self, order: PodStart, intent: Intent, version: str) -> Tree:
-        tree = self.reader.pods.get(order.key, {})
-        # Annotations of an earlier plan are removed in the same patch.
-        old = texts(tree, "metadata", "annotations").keys() & set(KEYS)
-        written: dict[str, str | None] = dict.fromkeys(sorted(old))
-        before = read_intent(
-            texts(tree, "metadata", "labels"), texts(tree, "metadata", "annotations")
-        )
-        again = before is not None and intent.matches(before) and not intent.pin
-        if again and before is not None and is_ours(tree, before, self.reader.seal_key):
-            intent = replace(intent, pin=before.pin)  # a pod that is pinned already
-        written |= intent.annotations() | self._seal(order, intent)
-        written |= self.backend.annotations(order, self.reader.nodes.get(order.node, {}), tree)
-        return {
-            "uid": order.uid,
-            "resourceVersion": version,
-            "labels": dict(intent.labels()),
-            "annotations": written,
-        }
+    def _event(self, request: Single, reply: Reply) -> Event:
+        match request:
+            case WriteRecord(record):
+                return self.reader.records.answer(record.key, reply, dry=self.dry)
+            case RemoveRecord(key):
+                return self.reader.records.answer(key, reply, dry=self.dry)
+            case Ungate():
+                return event_of(reply, self._pod_of)
 
-    def _seal(self, order: PodStart, intent: Intent) -> dict[str, str]:
-        key = self.reader.seal_key
-        return {} if key is None else {SEAL: key.seal(*order.key, order.uid, intent)}
-
-    def _remove_intent(self, request: RemoveIntent) -> Event:
-        tree = self.reader.pods.get(request.key, {})
-        if not self.dry:
-            released = self.backend.release(self.wire, tree)
-            if not isinstance(released, Done):
-                return released
-        metadata: Tree = {
-            "uid": request.uid,
-            "resourceVersion": request.version,
-            "labels": {PLAN: None},
-            "annotations": dict.fromkeys(owned_annotations(tree) or KEYS),
-        }
-        return self._send(self._patch(request, {"metadata": metadata}))
+    def _annotations(self, order: PodStart) -> dict[str, str]:
+        """What the GPU back end has the pod say. Raises CannotEncode."""
+        tree, node = self.reader.pods.get(order.key, {}), self.reader.nodes.get(order.node, {})
+        gates = (text(one, "name") for one in objects(tree, "spec", "schedulingGates"))
+        waits = self.settings.scheduling_gate in gates
+        return self.backend.annotations(order, node, tree) if waits else {}
 
     def _ungating(self, request: Ungate) -> ApiRequest:
         order, pod = request.pod, request.seen
-        gate = {"$patch": "delete", "name": self.settings.scheduling_gate}
         view = self.reader.view
         node = None if view is None else view.nodes.get(order.node)
-        if node is None:
+        if node is None or pod.intent is None:
             raise CannotPin(f"node {order.node} does not exist")
-        added = pin(pod, node)
-        spec: Tree = {"schedulingGates": [gate], **added}
-        metadata: Tree = {"uid": order.uid, "resourceVersion": pod.version}
-        if (intent := request.intent or pod.intent) is not None:
-            intent = replace(intent, pin=pin_record(pod, added))
-            if request.intent is not None:
-                metadata = self._intent(order, intent, pod.version)
-            else:
-                metadata["annotations"] = {PIN: intent.pin, **self._seal(order, intent)}
-        return self._patch(order, {"metadata": metadata, "spec": spec})
+        gate = {"$patch": "delete", "name": self.settings.scheduling_gate}
+        said = dict.fromkeys(KEYS) | pod.intent.annotations() | self._annotations(order)
+        metadata: Tree = {
+            "uid": order.uid,
+            "resourceVersion": pod.version,
+            "labels": pod.intent.labels(),
+            "annotations": said,
+        }
+        body: Tree = {"metadata": metadata, "spec": {"schedulingGates": [gate], **pin(pod, node)}}
+        return pod_request("PATCH", *order.key, body, dry=self.dry)
 
     def _evict(self, request: Evict) -> Event:
         stop = request.pod
@@ -292,12 +279,6 @@ class RequestSender:
         if self.dry or self.lock is None or self.lock.remember(notes):
             return Done()
         return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
-
-    def _patch(self, pod: Named, body: Tree) -> ApiRequest:
-        return pod_request("PATCH", *pod.key, body, dry=self.dry)
-
-    def _send(self, request: ApiRequest) -> Event:
-        return event_of(send_one(self.wire, request), self._pod_of)
 
     def _pod_of(self, tree: Tree) -> LivePod | None:
         """The pod in an answer; a dry run does not show the pod as it is."""

@@ -85,7 +85,7 @@ _NO_RIGHT = re.compile(r"User \"[^\"]{0,300}\" cannot [a-z]{1,30} (?:resource|pa
 _PATH = re.compile(
     r"/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+)(?:/([a-z]+))?)?"
 )
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 def lacks_right(reply: Reply) -> bool:

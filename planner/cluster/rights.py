@@ -48,6 +48,11 @@ OPTIONAL = {
 """Rights that a run goes on without, and what it does without them."""
 
 
+RECORDS = Right("list", "", "configmaps")
+"""To read the records of starts, in the namespace of the lock."""
+
+OPTIONAL[RECORDS] = "plans of running gangs keep to the nodes that gangplan pinned them to"
+
 REVIEW = Right("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 """To check rights: every user has it by default."""
 
@@ -104,7 +109,8 @@ def require_run(
 
     If a served kind could not be read, its gangs would be taken for single pods.
     """
-    needed = (*snapshot_rights(groups, skip=skip), *VIEW, *lock_rights(lock_namespace))
+    lock = (*lock_rights(lock_namespace), *record_rights(lock_namespace))
+    needed = (*snapshot_rights(groups, skip=skip), *VIEW, *lock)
     require(transport, [right for right in dict.fromkeys(needed) if right not in OPTIONAL])
 
 
@@ -113,6 +119,12 @@ def lock_rights(lock_namespace: str) -> tuple[Right, ...]:
     lease_path(lock_namespace)
     lease = Right("get", "coordination.k8s.io", "leases", namespace=lock_namespace, name=LEASE)
     return (replace(lease, verb="create", name=""), lease, replace(lease, verb="update"))
+
+
+def record_rights(lock_namespace: str) -> tuple[Right, ...]:
+    """To read, write and remove the records of starts."""
+    first = replace(RECORDS, namespace=lock_namespace)
+    return (first, *(replace(first, verb=verb) for verb in ("get", "create", "update", "delete")))
 
 
 def work_rights(
@@ -163,7 +175,8 @@ def plan_rights(
         resized={gang.namespace for gang in orders.gangs if gang.resizes},
     )
     placing = PLACING if orders.answers else ()
-    every = (IDENTITY, *VIEW, *lock_rights(lock_namespace), *work, *placing)
+    lock = (*lock_rights(lock_namespace), *record_rights(lock_namespace))
+    every = (IDENTITY, *VIEW, *lock, *work, *placing)
     return tuple(dict.fromkeys(every))
 
 
@@ -210,7 +223,7 @@ def not_permitted(missing: Sequence[Right]) -> NotPermittedError:
 def role_of(right: Right) -> str:
     """The role of ``deploy/`` that grants the right."""
     match right:
-        case Right(resource="leases"):
+        case Right(resource="leases" | "configmaps"):
             return "gangplan-locking"
         case Right(group="admissionregistration.k8s.io"):
             return "gangplan-gate"

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +21,12 @@ from typing import Any, BinaryIO, Protocol, Self
 import msgspec
 from msgspec import Raw
 
-from models.apply.intents import SealKey
+from models.apply.intents import Intent
 from planner.atomic_files import cannot_write, sync_folder
-from planner.cluster.live_view import THE_CLUSTER, bears_marks, for_planning
+from planner.cluster.live_view import THE_CLUSTER
 from planner.cluster.pages import ListPages, ServedKind, discover, failed, tree_of
-from planner.cluster.rights import OPTIONAL, snapshot_rights
+from planner.cluster.rights import OPTIONAL, RECORDS, snapshot_rights
+from planner.cluster.start_records import StartRecords, claims_place, meant
 from planner.cluster.store import Listed, Store, without_gc
 from planner.cluster.transport import IDENTITY, Reply, Right, Transport, Tree, accepted, core
 from planner.errors import CannotWriteError, Fault, NotPermittedError, UnavailableError
@@ -46,7 +47,7 @@ from planner.read.kube.pruning import GONE
 from planner.signals import ignored
 from planner.untrusted_text import one_line, safe
 
-ACCEPT = accepted((*snapshot_rights(), Right("get", "", "namespaces")))
+ACCEPT = accepted((*snapshot_rights(), Right("get", "", "namespaces"), RECORDS))
 """Paths that recording reads, for ``proxy.connect``."""
 
 
@@ -58,20 +59,21 @@ EVEN_EMPTY = ("PersistentVolume", "PersistentVolumeClaim", "StorageClass")
 class SnapshotRequest:
     """``namespaces``: only these, for namespaced kinds; empty: all. ``skip``: resources left out.
 
-    ``seal_key``: of the lock, if known; pods that claim our marks without its seal lose them.
+    ``intents``: of the records of starts, by the uids of pods; None: read those of ``lock_namespace``.
     ``leave``: whether a pod is left out.
     """
 
     namespaces: tuple[str, ...] = ()
     skip: frozenset[str] = frozenset()
-    seal_key: SealKey | None = None
+    intents: Mapping[str, Intent] | None = None
+    lock_namespace: str = ""
     leave: Callable[[Tree], bool] | None = None
 
     def planned(self, pod: Tree) -> Tree | None:
-        """The pod without marks that only a tenant claims; None if it is left out."""
+        """The pod with what is recorded of its start; None if it is left out."""
         if self.leave is not None and self.leave(pod):
             return None
-        return for_planning(pod, self.seal_key)
+        return meant(pod, self.intents or {})
 
 
 class LiveLists:
@@ -228,6 +230,8 @@ class _Recorder:
         self.recorded = Recorded()
 
     def run(self) -> None:
+        if self._request.intents is None:
+            self._request = replace(self._request, intents=self._intents())
         for kind in (NODES, PODS):
             self._record(ServedKind(kind, kind.versions[0]))
         self._record_namespaces()
@@ -241,6 +245,14 @@ class _Recorder:
                 (fault,) = error.faults
                 hint = f"{fault.hint}; or leave this kind out: --skip {one.kind.resource}"
                 raise UnavailableError(Fault(fault.what, hint)) from error
+
+    def _intents(self) -> Mapping[str, Intent]:
+        """What the records of starts mean with pods; nothing where they may not be read."""
+        records = StartRecords(self._transport, self._request.lock_namespace, optional=True)
+        if not records.read():
+            right = f"list configmaps in namespace {records.namespace}"
+            self.recorded.forbidden[right] = "list configmaps"
+        return records.intents
 
     def _record(self, served: ServedKind) -> None:
         """One kind into one file."""
@@ -383,7 +395,7 @@ class ListFile:
             or (status is not None and status.phase in FINISHED)
             or (
                 metadata is not None
-                and bears_marks(metadata.labels or {}, metadata.annotations or {})
+                and (metadata.uid in (self._request.intents or {}) or claims_place(metadata))
             )
         )
 

@@ -21,7 +21,7 @@ from planner.read.kube.kinds import Kind
 from planner.read.kube.object_bounds import ObjectReducer
 from planner.read.kube.records import KubeObject
 
-_MORE = "metadata { managedFields=Managed } status { conditions[] { message } }"
+_MORE = "status { conditions[] { message } }"
 """Fields of a pod that only applying reads."""
 
 

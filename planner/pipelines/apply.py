@@ -82,13 +82,16 @@ def preview(request: ApplyRequest, console: Console) -> Preview:
     """
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.retry import RetryingTransport
-    from planner.cluster.rights import LOOK
+    from planner.cluster.rights import LOOK, RECORDS
+    from planner.cluster.start_records import StartRecords
     from planner.cluster.transport import accepted
 
     plan = read_verified(request.path, console.stdin)
     console.event("verify_done", violations=0)
-    with request.target.connect(accepted(LOOK)) as wire:
-        reader = ClusterReader(RetryingTransport(wire), plan.settings, evicting=True)
+    with request.target.connect(accepted((*LOOK, RECORDS))) as wire:
+        transport = RetryingTransport(wire)
+        records = StartRecords(transport, request.options.lock_namespace, optional=True)
+        reader = ClusterReader(transport, plan.settings, records, evicting=True)
         check_cluster(plan, reader.identity())
         check_age(plan, request.max_age_s, time.time() if reader.date is None else reader.date)
         view = reader.read_view()
@@ -120,6 +123,7 @@ def apply(
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.lock import read_lease
     from planner.cluster.retry import KnownRights, RetryingTransport
+    from planner.cluster.start_records import StartRecords
 
     phases = Phases(clock)
     with phases.phase("verify"):
@@ -131,13 +135,13 @@ def apply(
         known = KnownRights()
         transport = RetryingTransport(wire, known=known)
         with phases.phase("check"):
-            reader = ClusterReader(transport, plan.settings, evicting=options.evicts)
+            records = StartRecords(transport, options.lock_namespace)
+            reader = ClusterReader(transport, plan.settings, records, evicting=options.evicts)
             check_cluster(plan, reader.identity())
             check_age(plan, request.max_age_s, wall() if reader.date is None else reader.date)
             check_rights(plan, options, transport, reader.read_view)
             if asks or request.dry:
-                lease = read_lease(transport, options.lock_namespace)
-                reader.seal_key, reader.notes = lease.seal_key, lease.notes
+                reader.notes = read_lease(transport, options.lock_namespace).notes
         if asks:
             with phases.phase("read"):
                 view = reader.read_view()
@@ -153,10 +157,7 @@ def apply(
                         wire, console, stop, options, operation="apply", plan=plan.orders.plan
                     )
             with phases.phase("apply"):
-                sender = sender_of(
-                    wire, lock, stop, plan.settings, known=known, evicting=options.evicts
-                )
-                sender.reader.seal_key = reader.seal_key if lock is None else lock.seal_key
+                sender = sender_of(wire, lock, stop, plan.settings, options, known=known)
                 sender.reader.notes = reader.notes
                 with _released(lock, plan.orders.plan, console, wall) as last_run:
                     verdict = check_and_apply(

@@ -163,7 +163,8 @@ def status_paths(lock_namespace: str) -> tuple[str, ...]:
     from planner.cluster import rights
     from planner.cluster.transport import accepted
 
-    return accepted((*rights.LOOK, *rights.lock_rights(lock_namespace)))
+    lock = (*rights.lock_rights(lock_namespace), *rights.record_rights(lock_namespace))
+    return accepted((*rights.LOOK, *lock))
 
 
 # ---- checks before the first write
@@ -291,9 +292,9 @@ def sender_of(
     lock: Lock | None,
     stop: Stop,
     settings: KubernetesPolicy,
+    options: ApplyOptions,
     *,
     known: KnownRights,
-    evicting: bool,
     clock: Callable[[], float] = time.monotonic,
 ) -> RequestSender:
     """Sends what the machine asks for under that lock; without one every write is a dry run."""
@@ -308,11 +309,12 @@ def sender_of(
         backend=backend_of(settings.gpu_backend),
         lock=lock,
         stop=stop.event,
+        namespace=options.lock_namespace,
         clock=clock,
         sleep=sleep,
         dry=lock is None,
     )
-    sender.reader.evicting = evicting
+    sender.reader.evicting = options.evicts
     return sender
 
 

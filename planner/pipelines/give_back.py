@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.apply.live_state import LivePod, PodClassifier
-from models.apply.recovery import intent_groups
+from models.apply.recovery import recorded_gangs
 from models.apply.requests import Done, Gone, NotDone
 from models.apply.state_machine import recover_gangs
 from planner.cluster import rights
 from planner.cluster.lock import read_lease, time_of
-from planner.cluster.plan_status import namespaces_to_recover
+from planner.cluster.plan_status import to_recover
 from planner.cluster.request_sender import LEAST_LEFT_S, RequestSender, run_machine
 from planner.cluster.retry import KnownRights, RetryingTransport
 from planner.cluster.transport import Tree, send_all
@@ -69,11 +69,12 @@ def give_back(request: GiveBackRequest, console: Console, stop: Stop) -> GivenBa
             quiet_s = int(lease.now) - lease.planned
             if quiet_s < request.after_s:
                 return GivenBack(quiet_s)
-        needed = (rights.IDENTITY, *rights.VIEW, *rights.lock_rights(request.lock_namespace))
-        rights.require(transport, needed)
+        namespace = request.lock_namespace
+        lock_rights = (*rights.lock_rights(namespace), *rights.record_rights(namespace))
+        rights.require(transport, (rights.IDENTITY, *rights.VIEW, *lock_rights))
         lock = take_lock(wire, console, stop, options, operation="give-back")
         try:
-            sender = sender_of(wire, lock, stop, request.settings, known=known, evicting=False)
+            sender = sender_of(wire, lock, stop, request.settings, options, known=known)
             return _Attempt(request, options, lock, sender, stop).carry_out()
         finally:
             lock.release()  # what it says of the last run stays
@@ -99,7 +100,7 @@ class _Attempt:
         if quiet_s is None or quiet_s < self.request.after_s:
             return found
         view = self._recovered(view, classifier)
-        begun = {order.key for group in intent_groups(view, classifier) for order in group.waiting}
+        begun = {order.key for group in recorded_gangs(view, classifier) for order in group.waiting}
         pods = _waiting(view, classifier)
         spaces = sorted({pod.namespace for pod in pods})
         wanted = rights.work_rights(spaces, evictions=False, backend="none")
@@ -123,8 +124,8 @@ class _Attempt:
     def _recovered(self, view: ClusterView, classifier: PodClassifier) -> ClusterView:
         """The cluster after what earlier runs have begun is completed or withdrawn."""
         settings = self.sender.settings
-        namespaces = namespaces_to_recover(view, classifier, settings.pending_limit_s)
-        if not namespaces:
+        namespaces = to_recover(view, classifier, settings.pending_limit_s)
+        if namespaces is None:
             return view
         backend = settings.gpu_backend
         wanted = rights.work_rights(namespaces, evictions=False, backend=backend)

@@ -12,7 +12,7 @@ from planner.pipelines.apply_steps import ClusterTarget
 from planner.pipelines.plan import Phases, Planned, PlanRequest
 
 if TYPE_CHECKING:
-    from models.apply.intents import SealKey
+    from models.apply.intents import Intent
     from planner.cluster.retry import KnownRights
     from planner.cluster.snapshot import LiveLists
     from planner.cluster.store import Listed, Store
@@ -32,15 +32,15 @@ class ClusterSource:
     """The cluster to read. ``store``: what was read of it before. ``skip``: resources that are not read.
 
     ``listed``: kinds that were listed a moment ago, and are not listed for the first plan.
-    ``seal_key``: of the lock that is held. ``leave``: which pods are left out. ``known``: rights that the
-    account has shown, so that a server that has just restarted and denies them is asked again.
+    ``intents``: of the records of starts, as they are now. ``leave``: which pods are left out. ``known``:
+    rights that the account has shown: a server that has just restarted and denies them is asked again.
     """
 
     target: ClusterTarget
     store: Store
     listed: Mapping[Kind, list[Listed]] = field(default_factory=dict)
     skip: frozenset[str] = frozenset()
-    seal_key: SealKey | None = None
+    intents: Callable[[], Mapping[str, Intent]] = dict
     leave: Callable[[dict[str, Any]], bool] | None = None
     known: KnownRights | None = None
 
@@ -102,7 +102,7 @@ class LivePlanner:
         from planner.cluster.snapshot import ACCEPT, LiveLists, SnapshotRequest, read_lists
 
         source = self._source
-        request = SnapshotRequest(skip=source.skip, seal_key=source.seal_key, leave=source.leave)
+        request = SnapshotRequest(skip=source.skip, intents=source.intents(), leave=source.leave)
         lists = LiveLists(source.store, known)
         with source.target.connect(ACCEPT) as transport:
             wire = RetryingTransport(transport, known=source.known)

@@ -175,15 +175,9 @@ class _Run:
                 lock = self._acquire_lock(wire, known)
             with self._released(lock):
                 self.stop.check()
-                evicting = self.request.options.evicts
+                options, clock = self.request.options, self.clock
                 sender = sender_of(
-                    wire,
-                    lock,
-                    self.stop,
-                    settings,
-                    known=known,
-                    evicting=evicting,
-                    clock=self.clock,
+                    wire, lock, self.stop, settings, options, known=known, clock=clock
                 )
                 _LockedRun(self, lock, sender, known).execute()
 
@@ -274,11 +268,7 @@ class _LockedRun:
         """Complete, withdraw or report what earlier runs left incomplete."""
         from models.apply.state_machine import recover_gangs
         from planner.cluster import rights
-        from planner.cluster.plan_status import (
-            forged_warning,
-            has_requests_to_settle,
-            namespaces_to_recover,
-        )
+        from planner.cluster.plan_status import has_requests_to_settle, to_recover
         from planner.cluster.request_sender import run_machine
 
         run, settings = self.run, self.sender.settings
@@ -286,20 +276,20 @@ class _LockedRun:
         view = self.sender.read_view()
         run.report.cluster = view.cluster
         run.stop.check()
-        if (warning := forged_warning(view)) is not None:
-            run.warn(warning)
+        if unread := self.sender.reader.records.unread:
+            run.warn(f"ignored: no records of starts: configmaps {', '.join(unread[:5])}")
         limit = settings.pending_limit_s
-        namespaces = namespaces_to_recover(view, classifier, limit)
+        namespaces = to_recover(view, classifier, limit)
         unanswered = self._unanswered(view)
         if unanswered:
             run.warn(rights.unanswered_warning(unanswered))
         unsettled = not unanswered and has_requests_to_settle(view, classifier, limit)
-        if not (namespaces or unsettled):
+        if namespaces is None and not unsettled:
             return Verdict()
         backend = settings.gpu_backend
         rights.require(
             self.sender.wire,
-            rights.work_rights(namespaces, evictions=options.evict_partial, backend=backend),
+            rights.work_rights(namespaces or (), evictions=options.evict_partial, backend=backend),
         )
         progress = ApplyProgress(run.console, run.clock)
         machine = recover_gangs(view, options.limits(settings))
@@ -338,6 +328,7 @@ class _LockedRun:
                 run.add_seconds(phase, seconds)
 
     def _planner(self, recovered: Verdict) -> LivePlanner:
+        from models.apply.recovery import with_lost_counted
         from planner.cluster import rights
 
         run, wire, view = self.run, self.sender.wire, self.sender.reader.view
@@ -355,14 +346,15 @@ class _LockedRun:
         planning = replace(planning, avoid=tuple((one.gang, one.node) for one in avoided))
         held = self.lock.notes.held
         planning = replace(planning, held=tuple((one.gang, one.seen) for one in held))
-        planning = replace(planning, evicted=self.lock.notes.evictions(self.lock.now()))
+        known = with_lost_counted(replace(view, notes=self.lock.notes, now=self.lock.now()))
+        planning = replace(planning, evicted=known.evictions(self.lock.now()))
         planning = replace(planning, promises=self.lock.notes.promises)
         source = ClusterSource(
             run.target(),
             self.sender.reader.store,
             {} if recovered.gangs else self.sender.reader.listed,
             skip=request.skip | (rights.REQUESTS if self._unanswered(view) else frozenset()),
-            seal_key=self.lock.seal_key,
+            intents=lambda: self.sender.reader.records.intents,
             leave=rights.waits_in(unserved, self._classifier) if unserved else None,
             known=self.known,
         )
@@ -418,9 +410,7 @@ class _LockedRun:
         """
         run, report = self.run, self.run.report
         changes = any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs)
-        if not (
-            changes or self.lock.notes.stops or any(one.unsure for one in report.recovered.gangs)
-        ):
+        if not (changes or self.lock.notes.stops):
             return
         console, options = run.console, run.request.options
         if options.max_evictions is not None:

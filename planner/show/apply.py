@@ -229,9 +229,8 @@ def resize_text(resizes: Iterable[Resize]) -> str:
 def say_undo(console: Console, one: GangVerdict, undo: Undo) -> None:
     """The commands that undo a gang, if any, below a warning."""
     commands = undo(one)
-    state = "may have been whole; if it cannot continue," if one.unsure else f"is {one.outcome};"
     if commands:
-        console.warn(f"gang {'/'.join(one.gang)} {state} these commands undo it:")
+        console.warn(f"gang {'/'.join(one.gang)} is {one.outcome}; these commands undo it:")
     for command in commands:
         console.say(f"  {command}")
 

@@ -22,17 +22,16 @@ _NEXT: Mapping[GangPhase, tuple[Style, str]] = {
     GangPhase.partial: ("bad", "run completes it if it can; the commands below undo it"),
     GangPhase.stuck: ("bad", "if this lasts, the commands below undo it"),
     GangPhase.cut: ("bad", "run completes it, or with --allow-evictions stops the rest"),
-    GangPhase.begun: ("warn", "run starts it, or removes its marks"),
-    GangPhase.intended: ("warn", "run starts it"),
+    GangPhase.intended: ("warn", "run starts it, or removes its record"),
 }
 """What comes next of a gang in that state."""
 
-_MAX_FORGED = 5
+_MAX_UNREAD = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``cluster``: uid. ``context``: of kubectl, None inside a pod. ``forged``: pods with forged intents."""
+    """``cluster``: uid. ``context``: of kubectl, None inside a pod. ``unread``: no records."""
 
     context: str | None
     kubeconfig: str | None
@@ -40,7 +39,7 @@ class Status:
     lease: Lease
     gangs: tuple[GangStatus, ...]
     pins: tuple[PendingPod, ...]
-    forged: tuple[Key, ...]
+    unread: tuple[str, ...]
 
     def undo(self, gang: GangStatus) -> list[str]:
         """Commands that undo a gang that holds GPUs without running, or may."""
@@ -58,9 +57,9 @@ def tables(status: Status, program: str) -> Iterator[Table]:
         ("lock", _lock(status.lease.holder, program)),
         ("last run", _last_run(status.lease.last_run, status.lease.now)),
     ]
-    if status.forged:
-        shown = first_of(["/".join(key) for key in status.forged], _MAX_FORGED)
-        rows.append(("ignored", Cell(f"annotations that no run wrote, on {shown}", "warn")))
+    if status.unread:
+        shown = first_of(list(map(one_line, status.unread)), _MAX_UNREAD)
+        rows.append(("ignored", Cell(f"no records of starts: configmaps {shown}", "warn")))
     yield pairs(rows)
     gangs = (
         row_of(
@@ -84,8 +83,7 @@ def undoing(status: Status) -> Iterator[str]:
     """Shell commands that undo every partial or stuck gang."""
     for gang in status.gangs:
         if commands := status.undo(gang):
-            unsure = ", if it cannot continue without the missing pods" if gang.unsure else ""
-            yield from ("", f"# undo {one_line('/'.join(gang.gang))}{unsure}:", *commands)
+            yield from ("", f"# undo {one_line('/'.join(gang.gang))}:", *commands)
 
 
 def document(status: Status) -> dict[str, Any]:
@@ -104,7 +102,6 @@ def document(status: Status) -> dict[str, Any]:
                 "started": one.started,
                 "bound": one.bound,
                 "why": one_line(one.why) or None,
-                "unsure": one.unsure,
                 "undo": status.undo(one),
             }
             for one in status.gangs
@@ -113,7 +110,7 @@ def document(status: Status) -> dict[str, Any]:
             {**_named(pin.pod), "plan": pin.plan, "node": pin.node, "why": pin.why or None}
             for pin in status.pins
         ],
-        "ignored": [_named(key) for key in status.forged],
+        "ignored": list(status.unread),
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from models.apply import requests as req
+from models.apply.gate_and_pin import HOSTNAME
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
@@ -27,6 +28,7 @@ from models.apply.plan_actions import (
     PodStart,
     PodStop,
 )
+from models.apply.records import RecordKey, StartRecord
 from models.apply.state_machine import apply_plan, recover_gangs
 from models.instance.disruption_budgets import DisruptionBudgets
 
@@ -34,7 +36,10 @@ GATE = "gangplan.dev/placement"
 PLAN = "gp-" + "a" * 20
 OTHER_PLAN = "gp-" + "b" * 20
 NAMES = "abcdefghijklmnopqrstuvwxyz"
-WRITES = (req.WriteIntent, req.RemoveIntent, req.Ungate, req.Evict, req.AllocateDevices, req.Scale)
+WRITES = (
+    req.WriteRecord, req.RemoveRecord, req.Ungate, req.Evict, req.AllocateDevices,
+    req.ReleaseDevices, req.Scale,
+)  # fmt: skip
 
 
 def no_scale(world: World, request: req.Scale) -> req.Event:
@@ -60,6 +65,7 @@ class World:
     budgets: dict[str, tuple[int, frozenset[Key]]] = field(default_factory=dict)
     reads_budgets: bool = True
     notes: RunNotes = field(default_factory=RunNotes)
+    records: dict[RecordKey, StartRecord] = field(default_factory=dict)
     clock: int = 100
     made: int = 0
     log: list[req.Request] = field(default_factory=list)
@@ -67,7 +73,8 @@ class World:
     # ---- building
 
     def node(self, name: str, gpus: int = 8, **more: object) -> None:
-        self.nodes[name] = LiveNode(name, gpus=gpus, hostname=name, **more)  # type: ignore[arg-type]
+        given = {"hostname": name, "labels": ((HOSTNAME, name),), **more}
+        self.nodes[name] = LiveNode(name, gpus=gpus, **given)  # type: ignore[arg-type]
 
     def pod(self, name: str, gpus: int = 1, *, mode: str = "gate", **more: object) -> LivePod:
         """A pod in ``default``. ``mode``: gate, or none for somebody else's."""
@@ -86,7 +93,20 @@ class World:
     def view(self) -> ClusterView:
         pods = {key: self._held(pod) for key, pod in self.pods.items()}
         budgets = self._budgets() if self.reads_budgets else None
-        return ClusterView("cluster", dict(self.nodes), pods, notes=self.notes, budgets=budgets)
+        records = dict(self.records)
+        return ClusterView(
+            "cluster", dict(self.nodes), pods, notes=self.notes, budgets=budgets, records=records
+        )
+
+    def intent(self, pod: LivePod) -> Intent | None:
+        """What the records mean with a pod."""
+        mine = (
+            intent
+            for record in self.records.values()
+            for key, uid, intent in record.intents()
+            if (key, uid) == (pod.key, pod.uid)
+        )
+        return next(mine, None)
 
     def _budgets(self) -> DisruptionBudgets:
         guards: dict[Key, tuple[str, ...]] = {}
@@ -106,12 +126,11 @@ class World:
         return max(0, healthy - least)
 
     def _held(self, pod: LivePod) -> LivePod:
-        """With the room it takes while it is not bound, and the GPUs its intent names."""
-        intent = pod.intent if pod.intent_is_ours else None
-        at = None
-        if pod.node is None and not pod.terminating and not pod.finished:
-            at = intent.node if intent is not None else self.pins.get(pod.uid)
-        return replace(pod, held_at=at, indices=intent.gpus if intent else pod.indices)
+        """With what is meant with it, and the room it takes while it is not bound."""
+        found = pod.meant(self.intent(pod))
+        if found.intent is None and pod.node is None and pod.stays:
+            return replace(found, held_at=self.pins.get(pod.uid))
+        return found
 
     def change(self, key: Key, **more: object) -> None:
         """Whatever is written on a pod gives it a new version."""
@@ -125,7 +144,7 @@ class World:
             return req.Done(self._held(event.pod))
         return event
 
-    def _answer(self, request: req.Request) -> req.Event:  # noqa: C901, PLR0911  # a case a request
+    def _answer(self, request: req.Request) -> req.Event:  # noqa: C901, PLR0911, PLR0912  # a case a request
         match request:
             case req.CheckLock():
                 return req.LockHeld()
@@ -136,16 +155,23 @@ class World:
                 if after_s:
                     self.wait()
                 return req.ClusterRead(self.view())
-            case req.WriteIntent(order, intent, version):
-                return self._patch(order.key, order.uid, version, intent)
-            case req.RemoveIntent(namespace, name, uid, version):
-                return self._patch((namespace, name), uid, version, None)
-            case req.Ungate(order, seen, intent):
-                return self._ungate(order, seen.version, intent)
+            case req.WriteRecord(record, _):
+                self.records[record.key] = record
+                return req.Done(record=record)
+            case req.RemoveRecord(key):
+                return req.Done() if self.records.pop(key, None) else req.Gone("not found")
+            case req.ReadRecord(key):
+                record = self.records.get(key)
+                return req.Gone("not found") if record is None else req.Done(record=record)
+            case req.Ungate(order, seen):
+                return self._ungate(order, seen.version)
             case req.Evict(stop):
                 return self._evict(stop)
             case req.AllocateDevices(order, _):
                 self.allocated[order.uid] = order.node
+                return req.Done()
+            case req.ReleaseDevices(namespace, name):
+                self.allocated.pop(self.pods[namespace, name].uid, None)
                 return req.Done()
             case req.Scale():
                 return self.controller(self, request)
@@ -165,21 +191,15 @@ class World:
             return req.Conflict("the object has been modified")
         return None
 
-    def _patch(self, key: Key, uid: str, version: str, intent: Intent | None) -> req.Event:
-        if (wrong := self._checked(key, uid, version)) is not None:
-            return wrong
-        self.change(key, intent=intent, intent_is_ours=intent is not None)
-        return req.Done(self.pods[key])
-
-    def _ungate(self, order: PodStart, version: str, intent: Intent | None) -> req.Event:
+    def _ungate(self, order: PodStart, version: str) -> req.Event:
         if (wrong := self._checked(order.key, order.uid, version)) is not None:
             return wrong
         pod = self.pods[order.key]
         if not pod.gates:
             return req.Rejected("pod updates may not change fields other than")
         self.pins[pod.uid] = order.node
-        written = {} if intent is None else {"intent": intent, "intent_is_ours": True}
-        self.change(order.key, gates=tuple(gate for gate in pod.gates if gate != GATE), **written)
+        gates = tuple(gate for gate in pod.gates if gate != GATE)
+        self.change(order.key, gates=gates, selector=((HOSTNAME, order.node),))
         return req.Done(self.pods[order.key])
 
     def _evict(self, stop: PodStop) -> req.Event:
@@ -509,15 +529,12 @@ def elsewhere(world: World, plan: PlanActions) -> PlanActions:
 
 
 def evicted_in_part() -> tuple[World, PlanActions]:
-    """v, seven pods on n0 and n1, was started by an earlier plan and is whole; w wants their room.
-
-    Marked are v-0 on n0 and v-4 on n1, the first of each node, and the next best: v-1.
-    """
+    """v, seven pods on n0 and n1, was started by an earlier plan and is whole; w wants their room."""
     world = world_of(2)
     v = [world.pod(f"v-{i}", 2, owner="job-v") for i in range(7)]
     earlier = gang("v", [order_for(pod, f"n{i // 4}") for i, pod in enumerate(v)])
     apply(world, orders(world, earlier, plan=OTHER_PLAN))
-    assert marked(world) == {"v-0", "v-1", "v-4"}
+    assert whole(world) == {"v"}
     world.log.clear()
     v = [world.pods[pod.key] for pod in v]
     return world, orders(world, stopped("v", v), waiting(world, "w", 8, "n0", "n1"))
@@ -526,12 +543,12 @@ def evicted_in_part() -> tuple[World, PlanActions]:
 # ---- what must hold
 
 
-def shape(world: World) -> dict[Key, tuple[str | None, tuple[str, ...], Intent | None]]:
-    """What the end state is compared by: where each pod is, its gates, its intent."""
-    return {
-        key: (pod.node, pod.gates, pod.intent and replace(pod.intent, whole=False))
-        for key, pod in sorted(world.pods.items())
+def shape(world: World) -> dict[Any, Any]:
+    """What end states are compared by: where each pod is, its gates, what is meant with it, who is whole."""
+    found: dict[Any, Any] = {
+        key: (pod.node, pod.gates, world.intent(pod)) for key, pod in sorted(world.pods.items())
     }
+    return found | {"whole": whole(world)}
 
 
 def bound(world: World) -> dict[str, str]:
@@ -539,9 +556,9 @@ def bound(world: World) -> dict[str, str]:
     return {pod.name: pod.node for _, pod in sorted(world.pods.items()) if pod.node is not None}
 
 
-def marked(world: World) -> set[str]:
-    """Pods that tell that their gang was whole."""
-    return {pod.name for pod in world.pods.values() if pod.intent and pod.intent.whole}
+def whole(world: World) -> set[str]:
+    """Gangs of which it is recorded that they were whole."""
+    return {gang[1] for (gang, _), record in world.records.items() if record.whole}
 
 
 def half_way(world: World, plan: PlanActions) -> list[str]:
@@ -559,7 +576,8 @@ def doubled(world: World) -> list[str]:
     full = [name for name in sorted(world.nodes) if world.free(name) < 0]
     held: set[tuple[str, int]] = set()
     for pod in world.pods.values():
-        for index in (pod.intent.gpus if pod.intent else None) or ():
+        intent = world.intent(pod)
+        for index in (intent.gpus if intent else None) or ():
             if pod.node is not None and not pod.finished:
                 if (pod.node, index) in held:
                     full.append(pod.node)

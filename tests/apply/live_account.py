@@ -1,8 +1,7 @@
 """The shipped account on a live cluster: its rights and admission policies under names of the test run.
 
 ``deploy/`` unchanged but for names and the namespace of one policy. On a real cluster the owner of the
-kubeconfig impersonates the account; everything is deleted at the end. Where ``deploy/`` is installed already,
-its policy ``gangplan-marks`` lets only its own account mark pods: then that one gets the rights of the test.
+kubeconfig impersonates the account; everything is deleted at the end.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 class Account:
     """``name``: user name. ``kubeconfig``: leads to the cluster as that user.
 
-    ``home``: the namespace of its ServiceAccount. ``installed``: it also has the rights of an installed
-    ``deploy/``.
+    ``home``: the namespace of its ServiceAccount.
     """
 
     live: Live
@@ -54,10 +52,6 @@ class Account:
     @property
     def name(self) -> str:
         return f"system:serviceaccount:{self.home}:gangplan"
-
-    @property
-    def installed(self) -> bool:
-        return self.home == SYSTEM
 
     def kubectl(self, *arguments: str, given: Tree | None = None) -> tuple[bool, str]:
         """Whether a kubectl of the account's succeeded, and all it said."""
@@ -142,7 +136,7 @@ def account(folder: Path, *, nodes: int) -> Iterator[Account]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live_cluster, "_fake", fake)
         with opened(folder, nodes=nodes) as live, contextlib.ExitStack() as stack:
-            home = live.lock_namespace if fakes or not _is_installed(live) else SYSTEM
+            home = live.lock_namespace
             kept = [one for one in shipped() if one["kind"] in RBAC + POLICIES]
             documents = [_renamed(one, live, home) for one in kept]
             name = f"system:serviceaccount:{home}:gangplan"
@@ -157,19 +151,6 @@ def account(folder: Path, *, nodes: int) -> Iterator[Account]:
                 live.kubectl("create", "--validate=false", "-f", "-", given=listed(documents))
                 made = Account(live, home, _impersonating(live, name), roles)
             yield made
-
-
-def _is_installed(live: Live) -> bool:
-    """Whether somebody has applied ``deploy/admission`` to the cluster."""
-    words = (
-        "get",
-        "validatingadmissionpolicies",
-        "gangplan-marks",
-        "--ignore-not-found",
-        "-o",
-        "name",
-    )
-    return bool(live.kubectl(*words).strip())
 
 
 def _install(cluster: FakeCluster, documents: list[Tree]) -> None:
@@ -187,7 +168,8 @@ def _delete(live: Live, documents: list[Tree]) -> None:
 def _renamed(tree: Tree, live: Live, home: str) -> Tree:
     """The document with names of this run: of itself, of what it refers to, of namespaces, of the user."""
     ours = f"system:serviceaccount:{home}:gangplan"
-    one: Tree = json.loads(json.dumps(tree).replace(USER, ours))
+    quoted = (f"'{SYSTEM}'", f"'{live.lock_namespace}'")
+    one: Tree = json.loads(json.dumps(tree).replace(USER, ours).replace(*quoted))
     metadata = one["metadata"]
     metadata["name"] += f"-{live.run}"
     namespaces = {TENANT: live.namespace, SYSTEM: live.lock_namespace}
@@ -196,10 +178,6 @@ def _renamed(tree: Tree, live: Live, home: str) -> Tree:
     if "roleRef" in one:
         one["roleRef"]["name"] += f"-{live.run}"
         one["subjects"][0]["namespace"] = home
-    if metadata["name"] == f"gangplan-marks-{live.run}" and "matchConditions" in one["spec"]:
-        # It speaks to all other accounts: those of other runs on this cluster are none of its business.
-        here = {"name": "here", "expression": f"request.namespace == '{live.namespace}'"}
-        one["spec"]["matchConditions"].append(here)
     if "policyName" in one.get("spec", {}):
         one["spec"]["policyName"] += f"-{live.run}"
     return one

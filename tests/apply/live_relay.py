@@ -84,20 +84,14 @@ class Call:
         return self.method == "PATCH" and not self.is_dry_run and b'"$patch"' in self.body
 
     @property
-    def marks(self) -> bool:
-        """Writes on a pod that its gang was started whole."""
-        return self.writes_pods and b'"gangplan.dev/whole":"true"' in self.body
-
-    @property
-    def intends(self) -> bool:
-        """Writes on a pod what is meant for it, and starts nothing."""
-        means = b'"gangplan.dev/node":"' in self.body
-        return self.writes_pods and means and not self.starts and not self.marks
+    def records(self) -> bool:
+        """Writes or removes the record of a start."""
+        return self.writes and "/configmaps" in self.path
 
     @property
     def prepares(self) -> bool:
         """One of those that are sent together: they start nothing, and each can be taken back."""
-        return self.intends or self.marks or self.is_dry_run
+        return self.records or self.is_dry_run
 
     def __str__(self) -> str:
         return f"{self.number}: {self.method} {self.target}"

@@ -23,13 +23,16 @@ from apply_runs import Crash, Fault, Hasty
 from conftest import Result, RunCli
 from snapshots import environment
 
+from models.apply.intents import Intent
 from models.instance.solution import Solution
 from planner.cluster.request_sender import RequestSender
+from planner.cluster.start_records import StartRecords
 from planner.pipelines.timed_search import TimedSearch
 
 Tree = dict[str, Any]
 
 LOCK = "gangplan-system"
+RECORDS = "/api/v1/namespaces/gangplan-system/configmaps"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LOCK}/leases/gangplan"
 MERGE = "application/merge-patch+json"
 EVICT = "--allow-evictions"
@@ -106,6 +109,18 @@ class RunBench:
         """Ours on a pod."""
         found: Tree = self.cluster.pod(name)["metadata"].get("annotations", {})
         return {key: value for key, value in found.items() if key.startswith("gangplan.dev/")}
+
+    def recorded(self) -> dict[str, Intent]:
+        """What is recorded of the start of each pod that is there."""
+        records = StartRecords(FakeWire(self.cluster), "gangplan-system")
+        records.read()
+        found = ((pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in self.cluster.pods())
+        return {name: records.intents[uid] for name, uid in found if uid in records.intents}
+
+    def forget(self) -> None:
+        """Somebody deletes every record."""
+        for tree in self.cluster.handle("GET", RECORDS)[1]["items"]:
+            assert self.cluster.handle("DELETE", f"{RECORDS}/{tree['metadata']['name']}")[0] == 200
 
     def file(self, name: str, kind: str, spec: Tree) -> str:
         """A document of ours in a file."""

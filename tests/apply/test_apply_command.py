@@ -19,6 +19,7 @@ from apiserver import Call
 from apply_runs import TOLERATE, Bench, Tree, a_cluster, bench, placed, refusing
 from conftest import RunCli
 
+from models.apply.records import read_record
 from planner.show.text import compress
 from planner.signals import Interrupted
 
@@ -49,7 +50,9 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
     ):
         plan = run.plan()
         said = run.apply(plan)
-        yield Applied(run, plan, said, [one for one in run.cluster.writes if "/pods/" in one.path])
+        yield Applied(
+            run, plan, said, [one for one in run.cluster.writes if "/leases" not in one.path]
+        )
 
 
 def test_every_gang_is_started_where_the_plan_says_and_the_table_says_so(applied: Applied) -> None:
@@ -69,26 +72,36 @@ def test_every_gang_is_started_where_the_plan_says_and_the_table_says_so(applied
 def test_every_pod_tells_which_plan_put_it_where_with_which_gpus(applied: Applied) -> None:
     pod = applied.run.cluster.pod("a-0")["metadata"]
     assert re.fullmatch("gp-[0-9a-f]{20}", pod["labels"]["gangplan.dev/plan"])
-    notes = {key.removeprefix("gangplan.dev/"): one for key, one in pod["annotations"].items()}
+    ours = ((key.partition("gangplan.dev/")[2], one) for key, one in pod["annotations"].items())
+    notes = {key: one for key, one in ours if key}
     assert notes["node"] == applied.run.cluster.node_of("a-0")
-    assert (notes["gpus"], notes["gang-size"]) == ("0,1,2,3,4,5,6,7", "2")
+    assert (notes["gpus"], sorted(notes)) == ("0,1,2,3,4,5,6,7", ["gpus", "node"])
 
 
 def test_every_write_names_the_uid_and_the_version_it_is_about(applied: Applied) -> None:
-    assert len(applied.writes) == 8  # a start with the intent, and a mark for each of 4 pods
+    """A start of each of 4 pods; the records of 2 gangs, again once they are whole."""
+    pods = [call for call in applied.writes if "/pods/" in call.path]
+    made = [call for call in applied.writes if call.method == "POST"]
+    assert (len(applied.writes), len(pods), len(made)) == (8, 4, 2)
     for call in applied.writes:
+        assert call.query["fieldManager"] == "gangplan"
+        if call in made:
+            continue
         assert call.body["metadata"]["uid"]
         assert call.body["metadata"]["resourceVersion"]
-        assert call.query["fieldManager"] == "gangplan"
 
 
-def test_the_first_start_of_a_gang_records_the_others(applied: Applied) -> None:
-    calls = [call for call in applied.writes if "/pods/a-" in call.path][:2]
-    first, second = (call.body["metadata"]["annotations"] for call in calls)
-    assert all("nodeSelector" in call.body["spec"] for call in calls)
-    (member,) = json.loads(first["gangplan.dev/members"])
-    assert calls[1].path.endswith(f"/{member[0]}")
-    assert member[2] == second["gangplan.dev/node"]
+def test_the_record_of_a_gang_comes_before_its_first_pod_and_says_where_all_go(
+    applied: Applied,
+) -> None:
+    paths = [call.path for call in applied.writes]
+    first = next(number for number, path in enumerate(paths) if "/pods/a-" in path)
+    records = [read_record(call.body["data"]["start"]) for call in applied.writes[:first]
+               if "/configmaps" in call.path]  # fmt: skip
+    (record,) = [one for one in records if one is not None and one.gang == ("default", "a")]
+    where = {one.name: one.node for one in record.pods}
+    assert where == {name: applied.run.cluster.node_of(name) for name in ("a-0", "a-1")}
+    assert not record.whole
 
 
 def test_the_proxy_lets_nothing_through_that_apply_does_not_need(applied: Applied) -> None:
@@ -385,8 +398,8 @@ def test_a_rival_in_the_planned_room_is_reported_with_its_undo_commands(gated: B
     assert {name for name, node in gated.bound().items() if node} == {"b-0", "b-1", "rival"}
 
 
-def test_only_pods_with_an_intent_of_ours_are_ever_evicted(gated: Bench) -> None:
-    """Another client rewrites the annotations of a-0: then it carries no intent of this plan."""
+def test_only_pods_whose_start_is_recorded_are_ever_evicted(gated: Bench) -> None:
+    """Somebody deletes the records: then nobody knows who started a-0."""
     plan = gated.plan()
     cluster, where = gated.cluster, placed(plan)
     came = at_start(
@@ -394,10 +407,9 @@ def test_only_pods_with_an_intent_of_ours_are_ever_evicted(gated: Bench) -> None
         lambda _: cluster.add_pod("rival", gpus=8, node=where[other(came)], tolerations=TOLERATE),
     )  # fmt: skip
     assert gated.outcomes(plan)[1]["a"] == "partial"
-    body = {"metadata": {"annotations": {"gangplan.dev/gang": "mine"}}}
-    for name in ("a-0", "a-1"):
-        path = f"/api/v1/namespaces/default/pods/{name}?fieldManager=somebody"
-        cluster.handle("PATCH", path, body, "application/merge-patch+json")
+    path = "/api/v1/namespaces/gangplan-system/configmaps"
+    for tree in cluster.handle("GET", path)[1]["items"]:
+        cluster.handle("DELETE", f"{path}/{tree['metadata']['name']}")
     gated.apply(plan, "--evict-partial")
     assert not [path for _, path in gated.written() if path.endswith("/eviction")]
 

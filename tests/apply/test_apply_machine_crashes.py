@@ -21,7 +21,7 @@ from models.apply.plan_actions import GangActions, Key, PlanActions
 from models.apply.session import LANES, LOCK_CHECK_EVERY, READ_TRIES
 
 BACKENDS = ("annotation", "dra")
-"""Pods get their intents in the patches that start them, or before."""
+"""Pods are started by one patch each, or get devices before."""
 
 MORE_THAN_LANES = (1, 2, 3, 1, 2, 1, 1, 2, 3, 1)
 
@@ -33,21 +33,21 @@ def ten(backend: str) -> tuple[sim.World, PlanActions]:
 
 
 @cache
-def undisturbed(backend: str) -> tuple[dict[object, object], set[str], int]:
-    """The end state, the pods that are marked whole, and how many requests lead there."""
+def undisturbed(backend: str) -> tuple[dict[object, object], int]:
+    """The end state, and how many requests lead there."""
     world, plan = ten(backend)
     world = world.copy()
     played = sim.apply(world, plan)
     assert played.outcomes == dict.fromkeys("abcdefghij", "started")
-    assert len(sim.bound(world)) == 17
-    return dict(sim.shape(world)), sim.marked(world), len(played.requests)
+    assert (len(sim.bound(world)), sim.whole(world)) == (17, set("bcehi"))
+    return dict(sim.shape(world)), len(played.requests)
 
 
 def settled(world: sim.World, plan: PlanActions, backend: str) -> None:
     """After running again everything is as if nothing had happened, and a third run writes nothing."""
     assert set(sim.apply(world, plan).outcomes.values()) <= {"started", "unchanged"}
     assert sim.doubled(world) == []
-    assert (dict(sim.shape(world)), sim.marked(world)) == undisturbed(backend)[:2]
+    assert dict(sim.shape(world)) == undisturbed(backend)[0]
     assert sim.apply(world, plan).verdict.writes == 0
     assert sim.recover(world).requests == []
 
@@ -60,8 +60,8 @@ def silent_from(number: int) -> sim.Fault:
 
 
 def three_from(number: int, deed: Callable[[sim.World, req.Request], Any]) -> sim.Fault:
-    """The connection breaks with three intents on their way, as many as the largest gang has pods."""
-    intent = sim.on(req.WriteIntent, deed)
+    """The connection breaks with three records on their way."""
+    intent = sim.on(req.WriteRecord, deed)
     return lambda count, *asked: intent(count, *asked) if 0 <= count - number < 3 else None
 
 
@@ -89,7 +89,7 @@ def some(length: int, begin: int, step: int) -> Any:  # noqa: ANN401
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_after_a_fault_at_any_request_the_end_is_the_same(backend: str, kind: str) -> None:
     start, plan = ten(backend)
-    for number in some(undisturbed(backend)[2], 3 * list(FAULTS).index(kind), 21):
+    for number in some(undisturbed(backend)[1], 3 * list(FAULTS).index(kind), 21):
         world, fault = start.copy(), FAULTS[kind](number)
         if kind.startswith("killed"):
             sim.cut(world, plan, fault)
@@ -116,7 +116,7 @@ def recovers_alone(world: sim.World, plan: PlanActions, backend: str) -> None:
     assert sim.half_way(world, plan) == []
     for one in plan.gangs:
         if one.starts[0].name not in sim.bound(world):
-            assert all(world.pods[order.key].intent is None for order in one.starts)
+            assert (one.key, plan.plan) not in world.records
     assert sim.recover(world).verdict.writes == 0
     settled(world, plan, backend)
 
@@ -226,7 +226,9 @@ DEEDS: dict[str, Deed] = {
     "crowded": crowded,
     "stolen": stolen,
     "ungated without a pin": changed(gates=()),
-    "marks taken off": changed(intent=None, intent_is_ours=False),
+    "record removed": lambda world, key: world.records.pop(
+        (("default", key[1][0]), sim.PLAN), None
+    ),
 }
 
 
@@ -248,7 +250,7 @@ def started(world: sim.World, one: GangActions) -> set[str]:
 def honest(world: sim.World, plan: PlanActions, verdict: req.Verdict) -> None:
     """Each gang is whole, untouched, or reported with the pods to undo it.
 
-    What another client started counts as ours only if it carries our intent.
+    What another client started counts as ours only if it is recorded.
     """
     told = {one.gang: one for one in verdict.gangs}
     for one in plan.gangs:
@@ -257,7 +259,7 @@ def honest(world: sim.World, plan: PlanActions, verdict: req.Verdict) -> None:
             pod.uid
             for pod in world.pods.values()
             if pod.uid in uids and not pod.terminating and not pod.finished
-            if pod.intent is not None and pod.intent.plan == plan.plan
+            if (intent := world.intent(pod)) is not None and intent.plan == plan.plan
         }
         if len(uids) < len(one.starts) and running:
             assert explained(world, one, told.get(one.key), running), told.get(one.key)
@@ -268,8 +270,7 @@ def explained(
 ) -> bool:
     if verdict is None or verdict.outcome is req.Outcome.unchanged:
         # It was whole once, and lost pods later, as any running gang may.
-        intents = (pod.intent for pod in world.pods.values())
-        return any(one.name == intent.gang and intent.whole for intent in intents if intent)
+        return one.name in sim.whole(world)
     return verdict.outcome is req.Outcome.partial and running <= {uid for *_, uid in verdict.undo}
 
 
@@ -333,9 +334,7 @@ def test_partial_gangs_are_evicted_where_that_is_allowed(backend: str) -> None:
                 seen += 1
                 assert again.outcomes[one.gang[1]] == "undone"
                 assert not {pod.uid for pod in world.pods.values()} & {uid for *_, uid in one.undo}
-                assert not any(
-                    pod.intent for key, pod in world.pods.items() if key[1][0] == one.gang[1]
-                )
+                assert (one.gang, plan.plan) not in world.records
     assert seen > 0
 
 

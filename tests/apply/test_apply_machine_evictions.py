@@ -36,7 +36,7 @@ def test_a_fault_at_any_request_of_evictions_changes_no_end(kind: str) -> None:
         world = start.copy()
         with contextlib.suppress(sim.Killed):
             sim.apply(world, plan, sim.at(number, DOUBTS[kind]))
-        if kind in sim.KILLS and not any(pod.intent for pod in world.pods.values()):
+        if kind in sim.KILLS and not world.records:
             assert changes(plan, world.view()) == []
         assert sim.doubled(world) == []
         sim.apply(world, plan)
@@ -162,10 +162,6 @@ def test_a_gang_that_is_evicted_in_part_is_never_reported_as_partial(count: int)
     world = start.copy()
     assert sim.recover(world, evict_partial=True).verdict.gangs == ()
     assert evicted(world) == evicted(start)
-    if count in (2, 4):
-        # All marks are gone: others may have deleted those pods.
-        for key, pod in list(start.pods.items()):
-            start.change(key, intent=pod.intent and replace(pod.intent, whole=False))
     played = sim.apply(start, plan)
     assert played.outcomes == STOPPED
     assert [one.undo for one in played.verdict.gangs] == [(), ()]

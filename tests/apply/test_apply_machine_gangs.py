@@ -13,10 +13,9 @@ import apply_world as sim
 import pytest
 from effort import spread
 
+from models.apply import records
 from models.apply import requests as req
 from models.apply import session as lanes
-from models.apply.gate_and_pin import RECORDS
-from models.apply.intents import MAX_RECORD_CHARS
 from models.apply.plan_actions import PlanActions
 from models.apply.recovery import evict_partial
 from models.apply.session import LANES, LOCK_CHECK_EVERY, ApplySession
@@ -36,8 +35,8 @@ def key(name: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("backend", "course"),
     [
-        ("annotation", "CheckLock Ungate ReadCluster WriteIntent"),
-        ("dra", "CheckLock WriteIntent AllocateDevices Ungate ReadCluster WriteIntent"),
+        ("annotation", "CheckLock WriteRecord Ungate ReadCluster WriteRecord"),
+        ("dra", "CheckLock WriteRecord AllocateDevices Ungate ReadCluster WriteRecord"),
     ],
 )
 def test_what_can_be_taken_back_comes_first(backend: str, course: str) -> None:
@@ -78,8 +77,8 @@ def test_the_lock_is_looked_at_before_each_gang_and_every_few_writes() -> None:
         assert since <= LOCK_CHECK_EVERY
         if isinstance(request, req.CheckLock):
             begun.append(request.begun)
-    # 40 intents, 40 allocations, 40 starts: a look at the start and after every 16.
-    assert begun == [*[False] * 6, True, True]
+    # A record, 40 allocations, 40 starts, a record: a look at the start and after every 16.
+    assert begun == [*[False] * 3, True, True, False]
 
 
 # ---- gangs side by side
@@ -150,14 +149,13 @@ def test_a_kill_with_any_part_of_a_group_carried_out_is_mended(backend: str) -> 
         assert sim.recover(world).requests == []
 
 
-@pytest.mark.parametrize(("backend", "most"), [("annotation", 1), ("dra", 3)])
+@pytest.mark.parametrize(("backend", "most"), [("annotation", 1), ("dra", 2)])
 def test_a_pod_costs_few_requests(backend: str, most: int) -> None:
-    """25 gangs of 8: a patch a pod; or an intent, its devices and a patch. And three marks a gang."""
+    """25 gangs of 8: a patch a pod; or its devices and a patch. And two records a gang."""
     groups = list(in_flight(*many(backend, gangs=25, size=8)))
     writes = [one for group in groups for one in group if isinstance(one, sim.WRITES)]
-    marks = [one for one in writes if isinstance(one, req.WriteIntent) and one.intent.whole]
-    assert len(marks) == 3 * 25
-    assert len(writes) - len(marks) <= 200 * most
+    records = [one for one in writes if isinstance(one, req.WriteRecord)]
+    assert (len(records), len(writes) - len(records)) == (2 * 25, 200 * most)
     starts = [sum(isinstance(one, req.Ungate) for one in group) for group in groups]
     assert (sum(starts), max(starts)) == (200, LANES)
     assert sum(starts) / sum(one > 0 for one in starts) > LANES / 2
@@ -224,7 +222,7 @@ def test_no_gang_is_begun_where_a_rival_came(
     if due:
         assert played.verdict.gangs[-1].why == "node n4 has 0 free GPUs, the plan needs 4"
         assert sim.doubled(world) == []
-        assert not any(pod.intent for pod in world.pods.values() if pod.name[0] == "c")
+        assert (key("c"), sim.PLAN) not in world.records
 
 
 # ---- whole, and what came after
@@ -241,7 +239,7 @@ def test_whole_gangs_are_marked_after_each_reading(monkeypatch: pytest.MonkeyPat
         return req.LockHeld(reread=True) if isinstance(request, req.CheckLock) else None
 
     sim.cut(world, plan, killed)
-    assert sim.marked(world) == {"a-0", "a-1", "a-2"}
+    assert sim.whole(world) == {"a"}
     world.delete(key("a-1"))
     assert list(sim.recover(world).outcomes) == ["b"]
 
@@ -249,15 +247,15 @@ def test_whole_gangs_are_marked_after_each_reading(monkeypatch: pytest.MonkeyPat
 def test_a_pod_that_changed_hands_after_it_was_reported_is_not_evicted() -> None:
     world, plan = sim.gangs_of([2])
     sim.apply(world, plan)
-    world.change(key("a-0"), intent_is_ours=False)
+    world.records.clear()
     uids = tuple((pod.namespace, pod.name, pod.uid) for pod in world.pods.values())
     session = ApplySession(world.view(), replace(sim.LIMITS, evict_partial=True))
     session.record(req.GangVerdict(key("a"), req.Outcome.partial, sim.PLAN, undo=uids))
     assert list(evict_partial(session)) == []
-    assert "does not carry an intent of this plan" in session.verdicts[sim.PLAN, key("a")].why
+    assert "is not recorded as started by this plan" in session.verdicts[sim.PLAN, key("a")].why
 
 
-# ---- the record of members
+# ---- from the record of a start
 
 
 def begun(size: int = 4, *, after: int = 1) -> tuple[sim.World, PlanActions]:
@@ -268,22 +266,8 @@ def begun(size: int = 4, *, after: int = 1) -> tuple[sim.World, PlanActions]:
     return world, plan
 
 
-def test_the_first_pods_that_start_name_the_others() -> None:
-    world, plan = begun(6, after=4)
-    starts = plan.gangs[0].starts
-    for order in starts[:4]:
-        intent = world.pods[order.key].intent
-        assert intent is not None
-        assert [(one.name, one.uid, one.node, one.gpus) for one in intent.members] == [
-            (other.name, other.uid, other.node, other.gpus)
-            for other in starts
-            if other is not order and order in starts[:RECORDS]
-        ]
-
-
 @pytest.mark.parametrize("kind", sim.KILLS)
 def test_undoing_that_was_cut_off_at_any_request_is_finished(kind: str) -> None:
-    """Although the records went with the first pods, and the others may be at work for all that is known."""
     start, plan = begun(8, after=5)
     start.nodes["n1"] = replace(start.nodes["n1"], unschedulable=True)
     other = replace(plan, plan=sim.OTHER_PLAN, gangs=())
@@ -299,25 +283,27 @@ def test_undoing_that_was_cut_off_at_any_request_is_finished(kind: str) -> None:
 
 
 def test_pods_that_stayed_are_not_partial_once_those_that_moved_are_started() -> None:
-    """A run was cut off after it started one of three pods that moved; the fourth carries no mark."""
+    """A run was cut off after it started one of three pods that moved; the fourth stayed."""
     world, _ = begun()
-    (first,) = [pod for pod in world.pods.values() if pod.intent is not None]
-    assert first.intent is not None
-    moved = replace(first.intent, size=3, members=first.intent.members[:2])
-    world.change(first.key, intent=moved)
-    stayed = replace(moved, plan="gp-" + "0" * 20, size=4, node="n0", gpus=(6, 7), members=())
-    world.change(key("a-3"), intent=stayed, intent_is_ours=True, gates=(), node="n0")
+    ((gang, plan), record) = next(iter(world.records.items()))
+    stayed = record.pods[3]._replace(node="n0", gpus=(6, 7))
+    earlier = replace(record, plan="gp-" + "0" * 20, pods=(*record.pods[:3], stayed))
+    gone = (one._replace(uid=f"old-{one.uid}") for one in earlier.pods[:3])
+    world.records[gang, earlier.plan] = replace(earlier, pods=(*gone, stayed))
+    world.records[gang, plan] = replace(record, pods=record.pods[:3])
+    world.change(key("a-3"), gates=(), node="n0")
     found = sim.recover(world, evict_partial=True).one
-    assert (found.plan, found.outcome) == (moved.plan, req.Outcome.started)
+    assert (found.plan, found.outcome) == (plan, req.Outcome.started)
     assert len(sim.bound(world)) == 4
 
 
-def test_a_gang_whose_record_would_be_too_long_is_intended_pod_by_pod_first() -> None:
-    size = MAX_RECORD_CHARS // 28
-    sent = [one for group in in_flight(*sim.gangs_of([size], gpus=2)) for one in group]
-    first = next(n for n, one in enumerate(sent) if isinstance(one, req.Ungate))
-    assert sum(isinstance(one, req.WriteIntent) for one in sent[:first]) == size
-    assert all(one.intent is None for one in sent if isinstance(one, req.Ungate))
+def test_a_gang_with_more_pods_than_a_record_has_room_for_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records, "MAX_RECORD", 60)
+    played = sim.apply(*sim.gangs_of([4]))
+    assert played.one.why == "its 4 pods are too many to record"
+    assert played.of(*sim.WRITES) == []
 
 
 # ---- words

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from apply_world import OTHER_PLAN, World, gang, order_for, orders, stopped, world_of
 
-from models.apply.intents import Intent
 from models.apply.plan_actions import NodeAssumptions, PlanActions
+from models.apply.records import PodPlace, StartRecord
 from models.apply.staleness import changes
 from models.documents.gang import Toleration
 
@@ -51,8 +51,9 @@ def test_what_changed_since_is_reported_if_it_matters(case: dict[str, Any]) -> N
         world.pods.clear()
     elif pod := case.get("pod"):
         more = {key: frozen(value) for key, value in pod.items()}
-        if "intent" in more:
-            more["intent"] = Intent(OTHER_PLAN, "a", 1, "n1", None)
+        if more.pop("recorded", None):
+            key, place = ("default", "a"), PodPlace("a-0", world.pods["default", "a-0"].uid, "n1")
+            world.records[key, OTHER_PLAN] = StartRecord(key, OTHER_PLAN, (place,))
         if "tolerations" in more:
             more["tolerations"] = tuple(Toleration(*one) for one in more["tolerations"])
         world.change(("default", "a-0"), **more)

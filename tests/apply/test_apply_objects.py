@@ -17,7 +17,6 @@ import yaml
 from conftest import Result, RunCli
 
 from models.apply import plan_actions
-from models.apply.intents import read_intent
 from models.apply.plan_actions import InapplicablePlanError, PlanActions, plan_id
 from models.documents.plan import PlanDocument
 
@@ -114,10 +113,9 @@ def test_every_pod_that_starts_or_stops_has_an_object(file: str, cli: RunCli) ->
         "schedulingGates": [{"name": "gangplan.dev/placement", "$patch": "delete"}],
         "nodeSelector": {"kubernetes.io/hostname": "host-of-h1"},
     }
-    intent = read_intent(patch["metadata"]["labels"], patch["metadata"]["annotations"])
-    assert intent is not None
-    assert (intent.plan, intent.gang, intent.size) == (PLAN_ID, "gate", 2)
-    assert (intent.node, intent.gpus) == ("h1", (0, 1, 2, 3))
+    assert patch["metadata"]["labels"] == {"gangplan.dev/plan": PLAN_ID}
+    place = {"gangplan.dev/node": "h1", "gangplan.dev/gpus": "0,1,2,3"}
+    assert patch["metadata"]["annotations"] == place
     assert eviction["deleteOptions"] == {"preconditions": {"uid": "u-last"}}
     as_json = json.loads(objects(cli, file, "json").out)
     assert [one for gang in as_json["gangs"] for one in gang["objects"]] == found

@@ -260,7 +260,7 @@ def loses(*verbs: str) -> Callable[[FakeCluster], object]:
     return lambda cluster: cluster.put({**ROLE, "rules": [lock, rest]})
 
 
-@pytest.mark.parametrize("at", spread(range(3, 30), 13))
+@pytest.mark.parametrize("at", spread(range(3, 23), 10))
 def test_a_restart_at_any_request_changes_nothing(made: Bench, at: int) -> None:
     plan = made.plan()
     seen = at_request(made, at, restarts)
@@ -291,7 +291,7 @@ def test_rights_lost_in_mid_gang_are_told_and_it_resumes(
                 key = call.method + call.path.rpartition("/")[2]
                 refused[key] = refused.get(key, 0) + 1
         assert max(refused.values()) >= 5
-        assert sum(count > 3 for count in refused.values()) <= 2
+        assert sum(count > 3 for count in refused.values()) <= 3  # of pods, and two of records
 
     made.cluster.put(ROLE)
     made.cluster.advance(120)  # the lock may not have been released

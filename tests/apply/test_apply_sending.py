@@ -4,6 +4,7 @@ together; and the number of pods of a role, set where its controller has a scale
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,22 +21,26 @@ from models.apply import requests as req
 from models.apply.intents import Intent
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart, PodStop, Resize
+from models.apply.records import PodPlace, StartRecord, record_name
 from models.apply.requests import Conflict, Done, NoAnswer, Rejected
 from models.instance.policy import KubernetesPolicy
 from planner.cluster.backends import backend_of
 from planner.cluster.request_sender import RequestSender
+from planner.cluster.start_records import StartRecords
 from planner.cluster.transport import JSON, LOST, STRATEGIC, ApiRequest, Reply, Tree
 from planner.cluster.writes import COST, event_of, scale
 
 ORDER = PodStart("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
-INTENT = Intent("gp-0123456789abcdef0123", "vit", 2, "n1", (0, 1))
-WRITE = req.WriteIntent(ORDER, INTENT, "7")
+INTENT = Intent("gp-0123456789abcdef0123", "vit", "n1", (0, 1))
+GATED = LivePod("team", "vit-0", "u-1", "7", gates=("gangplan.dev/placement",), intent=INTENT)
+WRITE = req.Ungate(ORDER, GATED)
+RECORD = StartRecord(("team", "vit"), INTENT.plan, (PodPlace("vit-0", "u-1", "n1", (0, 1)),))
 EVICT = req.Evict(PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2))
 POD: Tree = yaml.load(
     """
 kind: Pod
 metadata: {namespace: team, name: vit-0, uid: u-1, resourceVersion: "7",
-           annotations: {gangplan.dev/plan: gp-0123456789abcdef0123, theirs: x}}
+           annotations: {gangplan.dev/gpus: "7", gangplan.dev/rank: "3", theirs: x}}
 spec: {schedulingGates: [{name: gangplan.dev/placement}], containers: [{}]}
 """,
     Loader=yaml.CSafeLoader,
@@ -66,6 +71,8 @@ class Script:
             return Reply(200, {"items": [NODE]})
         if method == "GET" and path.startswith("/api/v1/pods"):
             return Reply(200, {"items": [POD]})
+        if method == "GET" and "/configmaps?" in path:
+            return Reply(200, {"items": []})
         if path == "/api/v1/namespaces/kube-system":
             return Reply(200, {"metadata": {"uid": "cluster"}})
         if path.startswith("/apis/"):
@@ -87,6 +94,7 @@ def sender(wire: Script, *, dry: bool = False) -> RequestSender:
         backend=backend_of("annotation"),
         lock=None,
         stop=threading.Event(),
+        namespace="gangplan-system",
         clock=lambda: 0.0,
         sleep=lambda _: None,
         dry=dry,
@@ -96,18 +104,90 @@ def sender(wire: Script, *, dry: bool = False) -> RequestSender:
     return made
 
 
-def test_an_intent_is_one_strategic_patch_guarded_by_uid_and_version() -> None:
+def test_a_start_is_one_strategic_patch_guarded_by_uid_and_version() -> None:
+    """What the pod said of its place before goes."""
     wire = Script()
     sender(wire).answer(WRITE)
     path = "/api/v1/namespaces/team/pods/vit-0?fieldManager=gangplan&fieldValidation=Strict"
-    notes = {"plan": INTENT.plan, "gang": "vit", "gang-size": "2", "node": "n1", "gpus": "0,1"}
+    notes = {"node": "n1", "gpus": "0,1", "rank": None}
     metadata = {
         "uid": "u-1",
         "resourceVersion": "7",
         "labels": {"gangplan.dev/plan": INTENT.plan},
         "annotations": {f"gangplan.dev/{key}": value for key, value in notes.items()},
     }
-    assert wire.sent == [("PATCH", path, {"metadata": metadata}, STRATEGIC)]
+    gate = {"$patch": "delete", "name": "gangplan.dev/placement"}
+    spec = {"schedulingGates": [gate], "nodeSelector": {"kubernetes.io/hostname": "n1"}}
+    assert wire.sent == [("PATCH", path, {"metadata": metadata, "spec": spec}, STRATEGIC)]
+
+
+# ---- records
+
+RECORDS = "/api/v1/namespaces/gangplan-system/configmaps"
+
+
+def kept(record: StartRecord, version: str, **more: object) -> Tree:
+    """The object of a record as the server has it."""
+    metadata = {"name": record_name(record.key), "uid": "c-1", "resourceVersion": version}
+    data = {"data": {"start": record.text()}, **more}
+    return {"kind": "ConfigMap", "metadata": metadata, **data}
+
+
+def test_a_record_is_created_then_replaced_and_removed_in_the_version_that_was_seen() -> None:
+    whole = replace(RECORD, whole=True)
+    wire = Script([
+        Reply(201, kept(RECORD, "1")), Reply(200, kept(whole, "2")), Reply(200, {"kind": "Status"}),
+    ])  # fmt: skip
+    made = sender(wire)
+    assert made.answer(req.WriteRecord(RECORD)) == Done(record=RECORD)
+    assert made.answer(req.WriteRecord(whole)) == Done(record=whole)
+    assert made.answer(req.RemoveRecord(RECORD.key)) == Done()
+    (post, put, delete) = wire.sent
+    name = record_name(RECORD.key)
+    assert (post[0], post[1].partition("?")[0]) == ("POST", RECORDS)
+    assert (put[0], put[1].partition("?")[0]) == ("PUT", f"{RECORDS}/{name}")
+    assert put[2] is not None
+    assert put[2]["metadata"]["resourceVersion"] == "1"
+    assert (delete[0], delete[1]) == ("DELETE", f"{RECORDS}/{name}")
+    assert delete[2] is not None
+    assert delete[2]["preconditions"] == {"uid": "c-1", "resourceVersion": "2"}
+
+
+def test_a_record_of_thousands_of_pods_is_packed_and_read_again() -> None:
+    places = (
+        PodPlace(f"worker-{n}", f"{n:036}", f"node-{n // 8}", (n % 8,)) for n in range(20_000)
+    )
+    record = replace(RECORD, pods=tuple(places))
+    records = StartRecords(Script(), "gangplan-system")
+    body = records.write(record, dry=False).body
+    assert body is not None
+    assert len(json.dumps(body)) < 2**20
+    found = kept(record, "1", data=None, binaryData=body["binaryData"])
+    assert records.answer(record.key, Reply(200, found), dry=False) == Done(record=record)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"data": {"start": "{"}},
+        {"data": {"start": 1}},
+        {"data": None},
+        {"data": None, "binaryData": {"start.zlib": "!"}},
+        {"data": None, "binaryData": {"start.zlib": "QUJD"}},
+        {"data": {"start": RECORD.text().replace("vit", "other")}},
+        {"data": {"start": RECORD.text().replace("[0,1]", "[0.5]")}},
+    ],
+)
+def test_what_is_no_record_is_named_and_counts_for_nothing(odd: Tree) -> None:
+    class Kept(Script):
+        def send(
+            self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+        ) -> Reply:
+            return Reply(200, {"items": [kept(RECORD, "1", **odd)]})
+
+    records = StartRecords(Kept(), "gangplan-system")
+    assert records.read()
+    assert (records.known, records.unread) == ({}, (record_name(RECORD.key),))
 
 
 # ---- answers
@@ -160,7 +240,10 @@ def test_a_yes_is_a_pod_or_a_success(body: Tree, event: req.Event | None) -> Non
 
 # ---- requests that go together
 
-BOTH = (WRITE, req.WriteIntent(replace(ORDER, name="vit-1", uid="u-2"), INTENT, "9"))
+SECOND = req.Ungate(
+    replace(ORDER, name="vit-1", uid="u-2"), replace(GATED, name="vit-1", uid="u-2", version="9")
+)
+BOTH = (WRITE, SECOND)
 
 
 def test_each_is_sent_as_it_would_be_alone() -> None:
@@ -192,7 +275,7 @@ def test_a_dry_run_writes_nothing_and_shows_no_pod() -> None:
 
 
 def test_a_name_that_is_none_spoils_no_other() -> None:
-    odd = req.WriteIntent(replace(ORDER, name=".."), INTENT, "7")
+    odd = req.Ungate(replace(ORDER, name=".."), GATED)
     wire = Script()
     event = sender(wire).answer(req.RequestGroup((odd, BOTH[0])))
     assert isinstance(event, req.EventGroup)

@@ -14,13 +14,13 @@ import yaml
 from admission import Asked, Tree, policies, refused
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
-from deploying import TENANT, install
 
 from models.apply.gate_and_pin import pin
 from models.apply.intents import KEYS, PLAN, Intent
 from models.apply.live_state import LiveNode
 from models.instance.policy import KubernetesPolicy
 from planner.cluster.live_view import ClusterReader
+from planner.cluster.start_records import StartRecords
 from planner.cluster.writes import COST
 
 CASES = yaml.load(
@@ -28,7 +28,7 @@ CASES = yaml.load(
 )
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-INTENT = Intent("gp-0123456789abcdef0123", "llama", 2, "n1", (0, 1))
+INTENT = Intent("gp-0123456789abcdef0123", "llama", "n1", (0, 1))
 BACK_ENDS = ("nvidia.com/use-gpuuuid",)
 HOST = "kubernetes.io/hostname"
 
@@ -90,7 +90,9 @@ def ungated(pod: Tree, spec: Tree) -> Tree:
 def pinned(pod: Tree, *, hostname: str | None) -> Tree:
     """Our own patch, made by the code that makes it in a run."""
     node = LiveNode("n1", hostname=hostname, labels=((HOST, hostname or "shared"),))
-    live = ClusterReader(FakeWire(FakeCluster()), KubernetesPolicy()).one(pod)
+    wire = FakeWire(FakeCluster())
+    records = StartRecords(wire, "gangplan-system")
+    live = ClusterReader(wire, KubernetesPolicy(), records).one(pod)
     assert live is not None
     return ungated(pod, pin(live, node))
 
@@ -119,7 +121,7 @@ AFFINITY = affine(
 
 def test_every_policy_is_bound_and_compiles() -> None:
     assert [policy.name.removeprefix("gangplan-") for policy in policies()] == [
-        "claims", "marks", "nodes", "pods", "requests", "evictions",
+        "claims", "nodes", "pods", "requests", "evictions",
     ]  # fmt: skip
 
 
@@ -175,11 +177,10 @@ def listed(policy: str, variable: str) -> list[str]:
     return list(value)
 
 
-def test_the_annotations_let_through_and_the_marks_kept_are_those_that_are_written() -> None:
+def test_the_label_and_annotations_let_through_are_those_that_are_written() -> None:
     # the cost marks the pods of a ReplicaSet that are to go when it shrinks
     assert set(listed("pods", "ourAnnotations")) == {*KEYS, *BACK_ENDS, COST}
-    assert listed("marks", "marks")[0] == PLAN
-    assert set(listed("marks", "marks")) == set(KEYS)
+    assert listed("pods", "ourLabels") == [PLAN]
 
 
 @pytest.mark.parametrize("hostname", ["n1.example", None])
@@ -211,14 +212,13 @@ def test_a_gate_may_be_taken_off_without_a_pin() -> None:
 
 @pytest.mark.parametrize(("message", "change"), cases("pods"))
 def test_no_other_field_of_a_pod_may_be_changed(message: str, change: Tree) -> None:
-    """Other accounts are held back from the label of plans alone."""
+    """By our account; others are not held back."""
     before = intended(a_pod())
     after = merged(before, change)
     assert patched(before, after) == [message]
     assert patched(before, merged(pinned(before, hostname="n1.example"), change)) == [message]
     other = Asked("pods", "UPDATE", after, before, user="system:serviceaccount:gangplan-system:x")
-    kept = after["metadata"].get("labels", {}).get("gangplan.dev/plan") == INTENT.plan
-    assert len(refused(other)) == (0 if kept else 1)
+    assert refused(other) == []
 
 
 @pytest.mark.parametrize(("message", "change"), cases("gates"))
@@ -249,7 +249,7 @@ def test_a_pin_drops_no_terms_and_needs_an_intent_for_a_node() -> None:
     new = ungated(old, affine({"terms": [{"matchFields": [{"key": "metadata.name", "operator": "In",
                                                            "values": ["n1"]}]}]}))  # fmt: skip
     (said,) = patched(old, new)
-    assert said.startswith("gangplan may pin a pod by affinity only to the node of its intent")
+    assert said.startswith("gangplan may pin a pod by affinity only to the node that it names")
     assert patched(intended(old), intended(new)) == []
 
 
@@ -266,7 +266,10 @@ def test_no_other_request_about_pods_may_be_sent(asked: str) -> None:
     what, operation = asked.split()
     resource, _, sub = what.partition("/")
     body = None if operation in {"DELETE", "CONNECT"} else a_pod()
-    message = "gangplan may patch and evict pods and give claims their devices, and nothing else"
+    message = (
+        "gangplan may patch and evict pods, give claims their devices and keep records of starts, "
+        "and nothing else"
+    )
     assert refused(Asked(resource, operation, body, a_pod(), sub=sub)) == [message]
 
 
@@ -322,78 +325,19 @@ def test_every_rule_alone_refuses_something(policy: str, parts: list[str]) -> No
     assert {message for part in parts for message in CASES[part]} == {one for one, _ in rules}
 
 
-# ---- marks, by everybody else
+# ---- records, by the planner's account
 
-USER = "ana@example.com"
-THEIRS = (
-    *("last-checkpoint", "resize-after", "submitted-at", "preemptible", "communication-pattern"),
-    *("mix-models", "server-model", "planned"),
-)
-
-
-def by_user(new: Tree, old: Tree | None, group: str = "dev") -> list[str]:
-    operation, groups = "CREATE" if old is None else "UPDATE", ("system:authenticated", group)
-    return refused(Asked("pods", operation, new, old, user=USER, groups=groups))
+RECORD: Tree = {
+    "metadata": {"name": f"gangplan-start-{'0' * 20}", "namespace": "gangplan-system"},
+    "data": {"start": "{}"},
+}
 
 
-def written(pod: Tree, part: str, key: str, value: str | None) -> Tree:
-    found: Tree = merged(pod, {"metadata": {part: {key: value}}})
-    return found
-
-
-@pytest.mark.parametrize(
-    ("part", "key"), [("labels", PLAN), *(("annotations", key) for key in KEYS)]
-)
-def test_nobody_else_writes_changes_or_removes_a_mark(part: str, key: str) -> None:
-    assert len(by_user(written(a_pod(), part, key, INTENT.plan), None)) == 1
-    without = written(intended(a_pod()), part, key, None)
-    marked, other = (written(without, part, key, value) for value in ("x", "y"))
-    assert by_user(marked, marked) == []
-    for new, old in ((marked, without), (without, marked), (other, marked)):
-        assert len(by_user(new, old)) == 1
-
-
-def test_a_pod_without_marks_is_anybodys_and_all_marks_at_once_stay() -> None:
-    bare: Tree = {"metadata": {"name": "p"}, "spec": {}}
-    assert by_user(bare, None) == []
-    stripped = merged(intended(a_pod()), {"metadata": {"labels": None, "annotations": None}})
-    assert len(by_user(stripped, intended(a_pod()))) == 2
-
-
-def test_what_is_the_users_own_stays_so_on_a_marked_pod_too() -> None:
-    for pod in (a_pod(), intended(a_pod())):
-        for key in (*(f"gangplan.dev/{name}" for name in THEIRS), *BACK_ENDS):
-            assert by_user(written(pod, "annotations", key, "x"), pod) == []
-            assert by_user(written(pod, "labels", key, "x"), pod) == []
-        status = merged(pod, {"status": {"phase": "Running"}})
-        kubelet = Asked("pods", "UPDATE", status, pod, sub="status", user="system:node:n1")
-        assert refused(kubelet) == []
-
-
-def test_a_status_and_a_binding_of_others_bring_no_marks_either() -> None:
-    status = Asked("pods", "UPDATE", intended(a_pod()), a_pod(), sub="status", user=USER)
-    assert len(refused(status)) == 2
-    body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
-    forged = merged(body, {"metadata": {"annotations": INTENT.annotations()}})
-    for resource, sub in (("pods", "binding"), ("bindings", "")):
-        plain = Asked(resource, "CREATE", body, sub=sub, user="system:kube-scheduler")
-        assert refused(plain) == []
-        assert len(refused(Asked(resource, "CREATE", forged, sub=sub, user=USER))) == 1
-
-
-def test_administrators_and_the_account_write_them() -> None:
-    for group in ("system:masters", "kubeadm:cluster-admins"):
-        assert by_user(intended(a_pod()), None, group) == []
-    (policy,) = [one for one in policies() if one.name == "gangplan-marks"]
-    assert policy.refusals(Asked("pods", "UPDATE", intended(a_pod()), a_pod())) == []
-
-
-def test_a_server_with_the_policy_refuses_a_forged_pod() -> None:
-    cluster = FakeCluster()
-    install(cluster)
-    cluster.add_pod("p", TENANT)
-    cluster.rights.off = True
-    path = f"/api/v1/namespaces/{TENANT}/pods/p?fieldManager=gangplan"
-    body = {"metadata": {"labels": INTENT.labels(), "annotations": INTENT.annotations()}}
-    code, tree, _ = cluster.handle("PATCH", path, body, "application/merge-patch+json", USER)
-    assert (code, "'gangplan-marks'" in tree["message"]) == (422, True)
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
+def test_of_configmaps_only_records_of_starts_are_written_and_removed(operation: str) -> None:
+    odd = ({"name": "gangplan-policy"}, {"name": "gangplan-start-x"}, {"namespace": "research"})
+    for change, said in ({}, 0), *((one, 1) for one in odd):
+        found = merged(RECORD, {"metadata": change})
+        new, old = (None if operation == one else found for one in ("DELETE", "CREATE"))
+        assert len(refused(Asked("configmaps", operation, new, old))) == said
+    assert refused(Asked("configmaps", "DELETE", None, merged(RECORD, {}), user="ops")) == []

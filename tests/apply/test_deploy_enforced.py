@@ -56,27 +56,6 @@ def test_what_is_shipped_allows_to_preempt(on_cluster: OnCluster) -> None:
     assert made.bound() == {"high-0": "n1"}
 
 
-def test_an_account_that_policies_refuse_is_told_why(benched: Bench) -> None:
-    """ops may do everything, but the policy for marks lets only gangplan's own account set them."""
-    role = {"kind": "ClusterRole", "name": "all"}
-    api = {"apiVersion": "rbac.authorization.k8s.io/v1", "roleRef": role}
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
-    name = {"metadata": {"name": "all"}}
-    benched.cluster.put({**api, **name, "kind": "ClusterRole", "rules": rules})
-    subjects = [{"kind": "User", "name": "ops"}]
-    benched.cluster.put({**api, **name, "kind": "ClusterRoleBinding", "subjects": subjects})
-    plan = benched.plan()
-    benched.user = "ops"
-    said = benched.apply(plan)
-    assert said.code == 7, said.err
-    assert "gangplan-marks" in said.out
-    assert "only gangplan sets, changes or removes the label" in said.out
-    assert "skipped (0 writes)" in said.err
-    assert not any(benched.bound().values())
-    benched.user = None
-    assert benched.apply(plan).code == 0  # the same plan, once it may
-
-
 def test_claims_are_allocated_and_freed_with_only_what_is_shipped() -> None:
     found = cluster("n1")
     install(found)

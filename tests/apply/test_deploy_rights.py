@@ -19,7 +19,8 @@ def needed(
 ) -> set[Right]:
     """For everything that a ``run`` may send."""
     work = rights.work_rights([TENANT], evictions=evictions, backend=backend, resized=[TENANT])
-    found = {*snapshot_rights(), *VIEW, *rights.lock_rights("gangplan-system"), *work}
+    lock = {*rights.lock_rights("gangplan-system"), *rights.record_rights("gangplan-system")}
+    found = {*snapshot_rights(), *VIEW, *lock, *work}
     return found | set(rights.PLACING if placing else ())
 
 

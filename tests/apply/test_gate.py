@@ -21,8 +21,9 @@ from models.documents.policy import GPU_RESOURCES
 from models.instance.policy import KubernetesPolicy
 from planner.cli.doctor_findings import Finding
 from planner.cli.doctor_gate import check_gate
-from planner.cluster.live_view import read_cluster
+from planner.cluster.live_view import ClusterReader
 from planner.cluster.rights import GATE
+from planner.cluster.start_records import StartRecords
 from planner.read.kube.pods.asks import OF_PARTS
 
 Tree = dict[str, Any]
@@ -74,7 +75,9 @@ def opt_in(cluster: FakeCluster, annotations: Tree) -> None:
 def examined(cluster: FakeCluster) -> list[Finding]:
     """What doctor finds as the shipped account."""
     wire, settings = FakeWire(cluster, USER), KubernetesPolicy()
-    return list(check_gate(wire, read_cluster(wire, settings), settings))
+    records = StartRecords(wire, "gangplan-system", optional=True)
+    view = ClusterReader(wire, settings, records).read_view()
+    return list(check_gate(wire, view, settings))
 
 
 @pytest.mark.parametrize("name", CASES["doctor"])

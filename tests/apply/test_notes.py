@@ -11,23 +11,27 @@ from models.apply.notes import (
     RunNotes,
     read_notes,
 )
-from models.apply.plan_actions import GangActions
 
 PLAN = "gp-" + "a" * 20
 UID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 NOW = 1_795_255_200
 
 
-def stop(namespace: str, name: str, decision: str = "preempt") -> GangActions:
-    return GangActions(namespace, name, decision, 0, submitted_at=NOW - 60)
+def evicted(notes: RunNotes, now: int, *gangs: tuple[str, str], moved: bool = False) -> RunNotes:
+    """Gangs are noted as being stopped, and then are seen to have lost a pod."""
+    for gang in gangs:
+        counts = EvictNote(gang, now, 1, moved, NOW - 60)
+        notes = notes.with_stop(gang, PLAN, [UID], counts)
+    return notes.counted(gangs, now).without_stops(gangs)
 
 
 def test_notes_are_read_as_they_were_written() -> None:
     notes = RunNotes().with_stop(("team", "low"), PLAN, [UID, "b" * 36])
-    notes = notes.with_avoided([(("team", "a"), "n0")], NOW).with_evicted(
-        [stop("team", "low")], NOW
+    notes = evicted(
+        notes.with_avoided([(("team", "a"), "n0")], NOW), NOW, ("team", "far"), moved=True
     )
-    notes = notes.with_evicted([stop("team", "far", "move")], NOW)
+    counts = EvictNote(("team", "near"), NOW, 1)
+    notes = notes.with_stop(("team", "near"), PLAN, [UID], counts)
     assert read_notes(notes.text()) == notes
     assert notes.stops[0].pods == ("0f8fad5b-d9cb", "b" * 13)
     assert RunNotes().text() == ""
@@ -61,26 +65,35 @@ def test_a_node_is_avoided_for_an_hour_and_not_longer_if_the_clock_is_set_back()
 
 
 def test_evictions_are_counted_until_a_day_after_the_last() -> None:
-    notes = RunNotes().with_evicted([stop("t", "a"), stop("t", "b")], NOW)
-    notes = notes.with_evicted([stop("t", "a")], NOW + EVICTED_S - 1)
+    notes = evicted(RunNotes(), NOW, ("t", "a"), ("t", "b"))
+    notes = evicted(notes, NOW + EVICTED_S - 1, ("t", "a"))
     assert notes.evictions(NOW + EVICTED_S) == (
         EvictNote(("t", "a"), NOW + EVICTED_S - 1, 2, since=NOW - 60),
     )
     assert notes.evictions(NOW - 1) == ()
-    cut = notes.with_stop(("t", "a"), PLAN, ["u1"]).with_evicted([stop("t", "a")], NOW + EVICTED_S)
-    assert cut.evicted == notes.evictions(NOW + EVICTED_S)  # an earlier run began it
-    again = notes.with_evicted([stop("t", "a")], NOW + 3 * EVICTED_S)
+    again = evicted(notes, NOW + 3 * EVICTED_S, ("t", "a"))
     assert again.evictions(NOW + 3 * EVICTED_S) == (
         EvictNote(("t", "a"), NOW + 3 * EVICTED_S, 1, since=NOW - 60),
     )
 
 
+def test_an_eviction_counts_once_a_pod_is_gone_and_once_only() -> None:
+    first = EvictNote(("t", "a"), NOW, 1)
+    notes = RunNotes().with_stop(("t", "a"), PLAN, ["u1", "u2"], first)
+    assert notes.counted([("t", "b")], NOW) == notes
+    assert notes.evictions(NOW) == ()
+    notes = notes.counted([("t", "a")], NOW)
+    again = EvictNote(("t", "a"), NOW + 1, 1)
+    notes = notes.with_stop(("t", "a"), "p", ["u2"], again).counted([("t", "a")], NOW + 1)
+    assert notes.evictions(NOW + 1) == (first,)
+
+
 def test_no_namespace_crowds_the_notes_of_others_out() -> None:
     notes = RunNotes().with_avoided([(("quiet", "g"), "n0")], NOW)
-    notes = notes.with_evicted([stop("quiet", "g")], NOW)
+    notes = evicted(notes, NOW, ("quiet", "g"))
     many = [(("loud", f"g{number:03}"), "n0") for number in range(MAX_AVOIDED + 50)]
     notes = notes.with_avoided(many, NOW + 1)
-    notes = notes.with_evicted([stop("loud", f"g{i}") for i in range(2 * MAX_EVICTED)], NOW + 1)
+    notes = evicted(notes, NOW + 1, *(("loud", f"g{i}") for i in range(2 * MAX_EVICTED)))
     assert (len(notes.avoid), len(notes.evicted)) == (MAX_AVOIDED, MAX_EVICTED)
     for kept in (notes.avoid, notes.evicted):
         assert ("quiet", "g") in {one.gang for one in kept}

@@ -73,6 +73,10 @@ def test_apply_machine_needs_to_read_to_lock_and_to_start_pods_where_the_plan_st
         "create leases.coordination.k8s.io in namespace l",
         "get leases.coordination.k8s.io gangplan in namespace l",
         "update leases.coordination.k8s.io gangplan in namespace l",
+        *(
+            f"{verb} configmaps in namespace l"
+            for verb in ("list", "get", "create", "update", "delete")
+        ),
         "get pods in namespace a",
         "patch pods in namespace a",
     ]

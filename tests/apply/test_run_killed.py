@@ -83,13 +83,13 @@ def whole_as_it_began(bench: RunBench) -> None:
     """One plan put it there, with the terms of its first start."""
     assert bench.placed("low").keys() == {"low-0", "low-1", "low-2"}
     assert set(bench.placed("low").values()) == {"n0", "n1", "n2"}
-    found = [bench.annotations(f"low-{i}") for i in range(3)]
-    assert len({one["gangplan.dev/plan"] for one in found}) == 1
+    found = [bench.recorded()[f"low-{i}"] for i in range(3)]
+    assert len({one.plan for one in found}) == 1
     job = bench.cluster.objects.get(bench.cluster.kinds.named("Job"), "default", "low")
     begun = job["metadata"]["annotations"]["gangplan.dev/begun"] == "True"
-    terms = {one["gangplan.dev/terms"] for one in found}
+    terms = {one.terms for one in found}
     assert len(terms) == 1
-    assert not begun or terms == {Terms(1, preemptible=True).text()}
+    assert not begun or terms == {Terms(1, preemptible=True)}
 
 
 # ---- a gang gives way, or moves
@@ -292,6 +292,19 @@ def test_cut_off_at_any_request_a_run_is_finished_by_the_next_ones(
         if not fault.struck:
             return
         finished(bench, scene, at)
+
+
+def test_killed_before_the_first_eviction_a_run_leaves_a_victim_that_the_next_one_stops(
+    memory: Benches,
+) -> None:
+    """It had noted whom it was about to stop; nobody went, so nothing is to be waited for."""
+    bench = begun(memory, SCENES["a gang gives way"])
+    bench.killed(Fault(0, "crash before"))
+    going = ["deletionTimestamp" in pod["metadata"] for pod in bench.cluster.pods()]
+    assert (any(going), bench.standing("low")) == (False, 4)
+    assert '"counts"' in bench.noted("notes")
+    quiet(bench, EVICT, "--wait", "2s")
+    assert (bench.standing("low"), bench.standing("high")) == (0, 3)
 
 
 def begun(memory: Benches, scene: Scene) -> RunBench:

@@ -1,4 +1,4 @@
-"""What runs write on pods and on their Lease and read back: seals, terms, holds, promises; forgeries."""
+"""What runs leave to later ones and read back: terms, holds, promises; what tenants forge of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from apiserver import FakeCluster
 from run_bench import EVICT, PREEMPTIBLE, Benches, RunBench, nodes
 
-from models.apply.intents import Intent, Terms, read_terms
+from models.apply.intents import Terms
 from models.apply.notes import MAX_HELD, HeldNote, Promise, RunNotes, read_notes
 from models.units import epoch_seconds
 
@@ -36,36 +36,38 @@ def one(memory: Benches) -> RunBench:
     return ran_before(memory, nodes(1))
 
 
-def forge(bench: RunBench, name: str, intent: Intent, **more: str) -> None:
+def forge(bench: RunBench, name: str) -> None:
     """What a tenant writes who may patch pods, in the name of our field manager."""
-    notes = {**intent.annotations(), **more}
-    metadata = {"labels": intent.labels(), "annotations": notes}
+    says = {
+        "plan": PLAN,
+        "gang": name[:-2],
+        "gang-size": "5",
+        "node": "n0",
+        "gpus": "0",
+        "rank": "0",
+    }
+    notes = {f"gangplan.dev/{key}": value for key, value in says.items()}
+    metadata = {"labels": {"gangplan.dev/plan": PLAN}, "annotations": notes}
     bench.patch(f"{PODS}/{name}?fieldManager=gangplan", {"metadata": metadata})
 
 
-# ---- forged intents
+# ---- forged marks
 
 
-@pytest.mark.parametrize("seal", ["none", "invented", "copied"])
-def test_a_forged_intent_jumps_no_queue_and_holds_no_room(seal: str, one: RunBench) -> None:
-    """``first`` has the seal that is copied; room for one of the others is left."""
+def test_a_forged_mark_jumps_no_queue_and_holds_no_room(one: RunBench) -> None:
+    """Room for one of two is left."""
     one.cluster.gang_of_pods("first", 1, gpus=1, priority=1)
     one.ran()
-    copied = one.annotations("first-0")
-    assert len(copied["gangplan.dev/seal"]) == 32
     one.cluster.gang_of_pods("low", 1, gpus=7, priority=1)
     one.cluster.gang_of_pods("high", 1, gpus=7, priority=100)
-    more = {"none": {}, "invented": {"gangplan.dev/seal": "x"}, "copied": copied}[seal]
-    forge(one, "low-0", Intent(copied["gangplan.dev/plan"], "low", 1, "n0", None), **more)
-    said = one.ran().err
+    forge(one, "low-0")
+    one.ran()
     assert one.places() == {"first-0": "n0", "high-0": "n0", "low-0": None}
-    assert "default/low-0 carries gangplan annotations that no run wrote" in said
-    assert "default/low-0" in one.verb("status").out
     for name in ("high", "first"):
         one.cluster.remove("Pod", f"{name}-0")
-    one.ran()  # what was forged is taken off at the start
+    one.ran()  # what was forged is written over at the start
     assert one.places()["low-0"] == "n0"
-    assert one.annotations("low-0")["gangplan.dev/plan"] != copied["gangplan.dev/plan"]
+    assert "gangplan.dev/rank" not in one.annotations("low-0")
 
 
 def test_a_pod_that_nobody_runs_keeps_no_gang_waiting(one: RunBench) -> None:
@@ -79,13 +81,12 @@ def test_a_pod_that_nobody_runs_keeps_no_gang_waiting(one: RunBench) -> None:
 
 def test_a_gang_that_only_says_to_be_partial_fails_no_run(memory: Benches) -> None:
     bench = ran_before(memory, nodes(2))
-    bench.cluster.add_pod("runs", gpus=1, node="n0")
-    bench.cluster.add_pod("lost", gpus=1, node="n1")
-    forge(bench, "runs", Intent(PLAN, "odd", 5, "n0", (0,)))
-    forge(bench, "lost", Intent(PLAN, "astray", 2, "n0", (0,)))
-    said = bench.ran("--evict-partial").err
-    assert bench.places() == {"lost": "n1", "runs": "n0"}
-    assert "2 pods carry gangplan annotations that no run wrote" in said
+    bench.cluster.add_pod("runs-0", gpus=1, node="n0")
+    bench.cluster.add_pod("lost-0", gpus=1, node="n1")
+    forge(bench, "runs-0")
+    forge(bench, "lost-0")
+    bench.ran("--evict-partial")
+    assert bench.places() == {"lost-0": "n1", "runs-0": "n0"}
 
 
 # ---- the terms of a gang
@@ -107,13 +108,13 @@ def come_high(bench: RunBench) -> str:
 
 
 def terms_of(bench: RunBench, name: str) -> Terms | None:
-    return read_terms(bench.annotations(name)["gangplan.dev/terms"])
+    found = bench.recorded().get(name)
+    return None if found is None else found.terms
 
 
 def test_a_tenant_cannot_take_back_that_his_gang_may_be_stopped(one: RunBench) -> None:
     start_low(one)
     assert [terms_of(one, f"low-{i}") for i in range(2)] == [Terms(1, preemptible=True)] * 2
-    assert len(one.annotations("low-0")["gangplan.dev/seal"]) == 32
     one.annotate(JOB, preemptible=None)
     said = come_high(one)
     assert "Job default/low: was started as preemptible; that holds until it ends" in said
@@ -122,14 +123,11 @@ def test_a_tenant_cannot_take_back_that_his_gang_may_be_stopped(one: RunBench) -
     assert one.places()["high-0"] == "n0"
 
 
-def test_without_any_seal_its_word_counts_and_the_marks_are_reported(one: RunBench) -> None:
+def test_without_its_record_the_word_of_a_gang_counts(one: RunBench) -> None:
     start_low(one)
     one.annotate(JOB, preemptible=None)
-    for i in range(2):
-        one.annotate(f"{PODS}/low-{i}", terms="priority=1")
-    said = come_high(one)
-    assert "carry gangplan annotations that no run wrote" in said
-    assert "was started as preemptible" not in said
+    one.forget()
+    assert "was started as preemptible" not in come_high(one)
     assert one.places()["high-0"] is None
 
 

@@ -1,45 +1,51 @@
-"""Nodes and pods of a cluster as applying sees them: who stands where, and whose intent it is."""
+"""Nodes and pods of a cluster as applying sees them: who stands where, and what is recorded of its start."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from apiserver import LOST, Answer, Call, FakeCluster
 from apiserver_http import FakeWire
 
-from models.apply.intents import Intent, SealKey
+from models.apply.intents import Intent
+from models.apply.live_state import ClusterView
+from models.apply.records import PodPlace, StartRecord
 from models.instance.policy import KubernetesPolicy
-from models.units import epoch_seconds
-from planner.cluster.live_view import for_planning, read_cluster
+from planner.cluster.live_view import ClusterReader
+from planner.cluster.start_records import StartRecords
+from planner.cluster.transport import send_one
 from planner.errors import UnavailableError
-from planner.read.kube.pods.placement import PROVEN
 
 SETTINGS = KubernetesPolicy()
 GATE = SETTINGS.scheduling_gate
 PLAN = "gp-0123456789abcdef0123"
-MARKS = {
-    "gangplan.dev/plan": PLAN,
-    "gangplan.dev/gang": "vit",
-    "gangplan.dev/gang-size": "2",
-    "gangplan.dev/node": "n1",
-    "gangplan.dev/gpus": "4,5",
-}
 
 
 @pytest.fixture
 def cluster() -> FakeCluster:
     made = FakeCluster()
     made.scheduler.on = False
+    made.add_namespace("gangplan-system")
     made.add_node("n1", taints=[("a", "b", "NoSchedule"), ("c", "", "PreferNoSchedule")])
     made.add_node("n2", gpus=4, unschedulable=True)
     made.add_node("n3", ready=False)
     return made
 
 
-def marked(cluster: FakeCluster, name: str, manager: str = "gangplan") -> None:
-    """An intent, written by that field manager."""
-    body = {"metadata": {"labels": {"gangplan.dev/plan": PLAN}, "annotations": MARKS}}
-    path = f"/api/v1/namespaces/default/pods/{name}?fieldManager={manager}"
-    assert cluster.handle("PATCH", path, body, "application/merge-patch+json")[0] == 200
+def read(cluster: FakeCluster) -> ClusterView:
+    wire = FakeWire(cluster)
+    return ClusterReader(wire, SETTINGS, StartRecords(wire, "gangplan-system")).read_view()
+
+
+def recorded(cluster: FakeCluster, name: str, **more: Any) -> None:  # noqa: ANN401
+    """The record of its start on GPUs 4 and 5 of n1; ``more``: of the object."""
+    place = PodPlace(name, cluster.pod(name)["metadata"]["uid"], "n1", (4, 5))
+    record = StartRecord(("default", "vit"), PLAN, (place,))
+    wire = FakeWire(cluster)
+    asked = StartRecords(wire, "gangplan-system").write(record, dry=False)
+    assert send_one(wire, replace(asked, body={**(asked.body or {}), **more})).ok
 
 
 def test_who_stands_where_is_bound_nominated_pinned_or_intended(cluster: FakeCluster) -> None:
@@ -49,8 +55,8 @@ def test_who_stands_where_is_bound_nominated_pinned_or_intended(cluster: FakeClu
     cluster.add_pod("cordoned", nodeSelector={"kubernetes.io/hostname": "n2"})
     cluster.add_pod("free")
     cluster.add_pod("meant", gates=[GATE])
-    marked(cluster, "meant")
-    pods = read_cluster(FakeWire(cluster), SETTINGS).pods
+    recorded(cluster, "meant")
+    pods = read(cluster).pods
 
     places = {name: pod.place for (_, name), pod in pods.items()}
     assert places == {
@@ -64,43 +70,32 @@ def test_who_stands_where_is_bound_nominated_pinned_or_intended(cluster: FakeClu
     assert pods["default", "meant"].node is None
 
 
-def test_an_intent_is_ours_only_if_our_field_manager_wrote_all_of_it(cluster: FakeCluster) -> None:
-    for name in ("ours", "forged", "touched"):
-        cluster.add_pod(name, gates=[GATE])
-        marked(cluster, name, "kubectl" if name == "forged" else "gangplan")
-    body = {"metadata": {"annotations": {"gangplan.dev/node": "n2"}}}
-    path = "/api/v1/namespaces/default/pods/touched?fieldManager=kubectl"
-    cluster.handle("PATCH", path, body, "application/merge-patch+json")
-    pods = read_cluster(FakeWire(cluster), SETTINGS).pods
+def test_what_a_pod_says_of_itself_counts_only_for_the_gpus_it_runs_on(
+    cluster: FakeCluster,
+) -> None:
+    says = {"gangplan.dev/node": "n1", "gangplan.dev/gpus": "0,1"}
+    for name in ("ours", "forged"):
+        cluster.add_pod(
+            name, gpus=2, gates=[GATE], annotations=says, labels={"gangplan.dev/plan": PLAN}
+        )
+    cluster.add_pod("runs", gpus=2, node="n1", annotations=says)
+    recorded(cluster, "ours")
+    pods = read(cluster).pods
+    assert pods["default", "ours"].intent == Intent(PLAN, "vit", "n1", (4, 5))
+    assert (pods["default", "ours"].place, pods["default", "ours"].indices) == ("n1", (4, 5))
+    assert (pods["default", "forged"].intent, pods["default", "forged"].place) == (None, None)
+    assert pods["default", "runs"].indices == (0, 1)
 
-    assert pods["default", "ours"].intent == Intent(PLAN, "vit", 2, "n1", (4, 5))
-    assert {name: pod.intent_is_ours for (_, name), pod in pods.items()} == {
-        "ours": True,
-        "forged": False,
-        "touched": False,
-    }
 
-
-def test_to_planning_only_a_seal_proves_an_intent(cluster: FakeCluster) -> None:
-    """Anyone can write under our field manager; a snapshot, which has no key, takes nobody's word."""
+def test_an_object_that_is_no_record_is_named_and_counts_for_nothing(cluster: FakeCluster) -> None:
     cluster.add_pod("meant", gates=[GATE])
-    marked(cluster, "meant")
-    unsealed, key = cluster.pod("meant"), SealKey("secret", since=0)
-    assert for_planning(unsealed, None) == unsealed
-    assert for_planning(unsealed, key)["metadata"]["labels"] == {}
-
-    uid = unsealed["metadata"]["uid"]
-    seal = key.seal("default", "meant", uid, Intent(PLAN, "vit", 2, "n1", (4, 5)))
-    body = {"metadata": {"annotations": {"gangplan.dev/seal": seal}}}
-    path = "/api/v1/namespaces/default/pods/meant?fieldManager=gangplan"
-    cluster.handle("PATCH", path, body, "application/merge-patch+json")
-    sealed = cluster.pod("meant")
-    assert for_planning(sealed, key) == {**sealed, PROVEN: True}
-    assert for_planning(sealed, SealKey("another", since=0))["metadata"]["labels"] == {}
-    assert for_planning(sealed, None) == sealed
-    made = epoch_seconds(sealed["metadata"]["creationTimestamp"])
-    assert PROVEN in for_planning(sealed, SealKey("another", since=made))
-    assert PROVEN not in for_planning(sealed, SealKey("another", since=made - 1))
+    recorded(cluster, "meant", data={"start": "{"})
+    wire = FakeWire(cluster)
+    (odd,) = wire.send("GET", "/api/v1/namespaces/gangplan-system/configmaps").body["items"]
+    records = StartRecords(wire, "gangplan-system")
+    assert records.read()
+    assert (records.known, records.unread) == ({}, (odd["metadata"]["name"],))
+    assert read(cluster).pods["default", "meant"].intent is None
 
 
 @pytest.mark.parametrize(
@@ -116,11 +111,10 @@ def test_a_list_that_is_none_is_never_taken_for_an_empty_one(
 
     cluster.before.append(broken)
     with pytest.raises(UnavailableError):
-        read_cluster(FakeWire(cluster), SETTINGS)
+        read(cluster)
 
 
 def test_objects_without_a_name_change_no_other(cluster: FakeCluster) -> None:
-    wire = FakeWire(cluster)
     cluster.add_pod("p", node="n1")
 
     def nameless(call: Call) -> None:
@@ -130,4 +124,4 @@ def test_objects_without_a_name_change_no_other(cluster: FakeCluster) -> None:
 
     cluster.after.append(nameless)
 
-    assert list(read_cluster(wire, SETTINGS).pods) == [("default", "p")]
+    assert list(read(cluster).pods) == [("default", "p")]

@@ -116,6 +116,9 @@ def whole(short: str | Tree) -> Tree:
             tree["spec"]["containers"] = [{"name": "main", "resources": copy.deepcopy(value)}]
         elif key in METADATA:
             merge(tree["metadata"], {key: value})
+        elif key == "start":  # what the record of its start says
+            intent = {"plan": "gp-0123456789abcdef0123", "gang": "g", **value}
+            tree["gangplanStart"] = json.dumps(intent)
         elif key == "status" or key.startswith("."):
             merge(tree, {key.removeprefix("."): value})
         else:

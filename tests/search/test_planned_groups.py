@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -16,7 +15,6 @@ from kube_gangs import owned, thing
 from test_group_bandwidth import parallel
 from test_kube_communication import job
 
-from models.apply.intents import Intent, Member, read_intent
 from models.instance.instance import Instance
 from models.instance.solution import Solution
 from planner.search.solve import solve
@@ -83,16 +81,3 @@ def test_the_rank_is_part_of_what_a_plan_sends(tmp_path: Path, cli: RunCli) -> N
     said = cli("explain", file, "j").out
     assert "tensor 8 at" in said
     assert "ranks" in said
-
-
-def test_an_intent_carries_the_rank_under_its_seal() -> None:
-    members = (Member("b", "u", "n", (0,), 8), Member("c", "v", "n", (1,)))
-    intent = Intent("gp-" + "0" * 20, "g", 3, "n1", (0, 1), members=members, rank=16)
-    notes = intent.annotations()
-    assert notes["gangplan.dev/rank"] == "16"
-    assert read_intent(intent.labels(), notes) == intent
-    for written in ("", "-1", "08", "1e3", "\u0661", "1" * 13):
-        assert read_intent(intent.labels(), {**notes, "gangplan.dev/rank": written}) is None
-    plain = replace(intent, rank=None)
-    assert not plain.matches(intent)
-    assert "gangplan.dev/rank" not in plain.annotations()

@@ -59,9 +59,12 @@ def snapshot(
     from planner.cluster.proxy import connect
     from planner.cluster.retry import RetryingTransport
     from planner.cluster.snapshot import ACCEPT, SnapshotFolder, SnapshotRequest, record
+    from planner.pipelines.apply_steps import LOCK_NAMESPACE
 
     request = SnapshotRequest(
-        tuple(dict.fromkeys(map(namespace_of, namespaces or []))), skipped(skip or [])
+        tuple(dict.fromkeys(map(namespace_of, namespaces or []))),
+        skipped(skip or []),
+        lock_namespace=LOCK_NAMESPACE,
     )
     timeout_s = seconds_of("--request-timeout", timeout)
     begun = time.monotonic()

@@ -155,23 +155,25 @@ def _release(console: Console, target: ClusterTarget, namespace: str, identity: 
 
 
 def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy) -> Status:
-    from models.apply.live_state import PodClassifier, forged
-    from planner.cluster.live_view import read_cluster
+    from models.apply.live_state import PodClassifier
+    from planner.cluster.live_view import ClusterReader
     from planner.cluster.lock import read_lease
     from planner.cluster.plan_status import gang_statuses, pending_pods
     from planner.cluster.retry import RetryingTransport
+    from planner.cluster.start_records import StartRecords
     from planner.pipelines.apply_steps import status_paths
     from planner.show.status import Status
 
     with target.connect(status_paths(lock_namespace)) as proxy:
         wire = RetryingTransport(proxy)
         lease = read_lease(wire, lock_namespace)
-        view = read_cluster(wire, settings, lease.seal_key)
+        records = StartRecords(wire, lock_namespace)
+        view = ClusterReader(wire, settings, records).read_view()
         now = None if lease.now is None else int(lease.now)
         view = replace(view, notes=lease.notes, now=now)
         context = proxy.context
     classifier = PodClassifier(settings.scheduling_gate)
     gangs = gang_statuses(view, classifier, settings.pending_limit_s)
     pins = pending_pods(view, classifier)
-    alien = tuple(pod.key for pod in forged(view.pods.values()))
-    return Status(context, target.kubeconfig, view.cluster, lease, gangs, pins, alien)
+    cluster, unread = view.cluster, records.unread
+    return Status(context, target.kubeconfig, cluster, lease, gangs, pins, unread)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.plan_actions import PlanActions, PodStart
 from models.apply.requests import Done, Event
@@ -35,7 +34,7 @@ class Backend:
         return []
 
     def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
-        """Annotations to write with the intent; the trees as the server sent them.
+        """Annotations to write with the patch that starts it; the trees as the server sent them.
 
         Raises CannotEncode.
         """
@@ -58,7 +57,7 @@ class Backend:
 
 
 class Advisory(Backend):
-    """``gangplan.dev/gpus`` on the pod names its GPUs: part of the intent, so nothing more is written."""
+    """``gangplan.dev/gpus`` names the GPUs of every pod that is started, so nothing more is written."""
 
     name = "annotation"
     note = (
@@ -68,7 +67,7 @@ class Advisory(Backend):
 
 
 class NodeChoice(Backend):
-    """The node chooses. The intent still names the GPUs, because the next plan needs them."""
+    """The node chooses. The pod still names the GPUs, as any other that is started."""
 
     name = "none"
     note = "the node chooses the GPUs of each pod; only whole nodes are certain"
@@ -115,7 +114,7 @@ class Hami(Backend):
                 return {}
             raise CannotEncode(objection)
         existing = texts(pod_tree, "metadata", "annotations")
-        if annotation(existing, hami.USE) is not None and annotation(existing, PLAN) is None:
+        if annotation(existing, hami.USE) is not None:
             raise CannotEncode(f"its own annotation {hami.USE} chooses cards already")
         return {hami.USE: _uuids(gpus, order.node, node_tree, pod_tree)}
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 
-from models.apply.intents import MANAGER
 from planner.read.kube.pruning import (
     CLAIM,
     MAX_ENTRIES,
@@ -48,12 +47,8 @@ class _Volumes(metaclass=_Exactly):
     """Volumes that name a claim."""
 
 
-class _Managed(metaclass=_Exactly):
-    """Managed fields of our field manager."""
-
-
-_SHAPES: dict[type, type[Any]] = {_Annotations: dict, _Volumes: list, _Managed: list}
-_HOOKED = {"Annotations": _Annotations, "Volumes": _Volumes, "Managed": _Managed}
+_SHAPES: dict[type, type[Any]] = {_Annotations: dict, _Volumes: list}
+_HOOKED = {"Annotations": _Annotations, "Volumes": _Volumes}
 
 
 class Decoders:
@@ -135,8 +130,6 @@ class Decoders:
             if len(found) > MAX_ENTRIES:
                 raise ValueError
             return found or None
-        if kind is _Managed:
-            return [one for one in value if type(one) is dict and one.get("manager") == MANAGER]
         kept = {key: text for key, text in value.items() if is_kept(key, self._keys)}
         if not all(type(text) is str and len(key) <= MAX_KEY for key, text in kept.items()):
             raise ValueError

@@ -13,13 +13,12 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from models.apply.intents import RANK
 from models.documents.base import API_VERSION
 from models.documents.gang import MAX_RANK, NodeExpression, SharedAffinity
 from models.gpu_shares import amount_of
 from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import EVERY_SCHEDULER, KubernetesPolicy
-from models.units import duration_text, first_of, shortened, shown_of, time_text, whole_number
+from models.units import duration_text, first_of, shortened, shown_of, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.communication import PARALLELISM
 from planner.read.kube.levels.levels import Levels
@@ -41,7 +40,6 @@ from planner.read.kube.pods.constraints import (
     Affinity,
     node_parts,
 )
-from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
 from planner.read.kube.shares import beyond_share, by_age, hold
@@ -239,7 +237,7 @@ class GangDocuments:
         if pod.node is not None and pod.node in self.nodes and pod.finished is None:
             wanted = role["gpus"] or (amount_of(pod.part) if pod.part and pod.indices else 0)
             known = pod.indices is not None and len(pod.indices) == wanted
-            rank = whole_number(pod.annotations.get(RANK, "")) if is_proven(pod) else None
+            rank = None if pod.start is None else pod.start.rank
             tree |= {
                 "node": pod.node,
                 "gpus": list(pod.indices or ()) if known else None,

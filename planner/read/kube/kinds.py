@@ -115,7 +115,7 @@ nodes Node v1 cluster certain
   spec { unschedulable taints[]=Taint }
   status { capacity[*]=Quantity allocatable[*]=Quantity conditions[]=TimedCondition }
 pods Pod v1 certain
-  intentProven spec=PodSpec
+  gangplanStart=Long spec=PodSpec
   status {
     phase reason nominatedNodeName startTime resize conditions[]=Condition
     resources=Resources allocatedResources[*]=Quantity

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import lcm
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from models.apply.intents import Intent, read_intent
 from models.documents.gang import NodeExpression, Parallelism
 from models.gpu_shares import Part, share_in, shared_by
 from models.mig import instance_in
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from planner.read.kube.pods.pod_rules import PodRule
 
 Derived = TypeVar("Derived")
+
+START = "gangplanStart"
+"""Field of a pod, next to ``metadata``, that gangplan adds to what it reads of a cluster: what the record of
+its start says (an Intent as JSON). Tenants cannot write it: API servers drop fields that pods do not have."""
 
 MAX_GPUS = 1024
 """Most GPUs of one server; more is a mistake, or shares counted as GPUs."""
@@ -299,6 +304,11 @@ class KubePod:
         return self.object.name
 
     @property
+    def start(self) -> Intent | None:
+        """What the record of its start says; None if gangplan did not start it."""
+        return read_intent(self.object.tree.get(START))
+
+    @property
     def part(self) -> str | None:
         """The resource of the part of a GPU that it requests."""
         return share_in(self.requests)
@@ -493,7 +503,7 @@ class KubeGang:
     gangplan's. ``submitted_at``, ``started_at``, ``last_checkpoint``, ``resize_after``: seconds since 1970;
     ``runs_since``: the start of its first running pod, ``started_at`` of its last. ``min_run_time_s``: as its
     tenant states it. ``deadline_s``: Kubernetes ends it so long after its start, None if it does not.
-    ``started_in``: the queue in the plan that started it, None for none; empty if nothing proves it.
+    ``started_in``: the queue in the plan that started it, None for none; empty if nothing is recorded.
     ``ends_by``: a command that ends it while it runs. ``borrows``: it was started as preemptible.
     ``near``: a level of the plan, and gangs beside which it should be.
     """

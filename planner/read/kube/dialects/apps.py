@@ -6,7 +6,7 @@ theirs are replicas of a service. Annotations of a Deployment are also on its Re
 
 from __future__ import annotations
 
-from models.apply.intents import GANG, WHOLE
+from models.apply.intents import GANG
 from planner.read.kube.dialects import base
 from planner.read.kube.lookup import holds_condition, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
@@ -63,17 +63,13 @@ def _first_index(made: KubeObject | None) -> int:
 
 
 def _removal(pod: KubePod) -> tuple[object, ...]:
-    """Order of the pods of a ReplicaSet: it removes the last ones first, unless their costs differ.
-
-    Pods with the mark of a whole gang stay longest, so that it is still known to have been whole.
-    """
+    """Order of the pods of a ReplicaSet: it removes the last ones first, unless their costs differ."""
     phase = text(pod.object.tree, "status", "phase")
     return (
         pod.terminating,
         not pod.bound,
         _PHASES.index(phase) if phase in _PHASES else len(_PHASES),
         not holds_condition(pod.object.tree, "Ready"),
-        WHOLE not in pod.annotations,
         pod.object.created or 0,
         pod.name,
     )

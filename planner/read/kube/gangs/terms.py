@@ -1,21 +1,20 @@
 """What a gang was started under holds until it ends: its tenant cannot take back what others count on.
 
-The terms are on its pods, in the intents of the run that started it. Of the terms and what the gang says now
-the worse for it counts, so marks that nobody proved give it nothing; the queue is that of proven ones.
+The terms are in the record of its start. Of these and what the gang says now the worse for it counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.apply.intents import Terms, read_intent, strictest
+from models.apply.intents import strictest
 from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import Policy
 from models.units import duration_text, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.lookup import is_object_name
-from planner.read.kube.pods.placement import LONGEST_GRACE_S, grace_s, is_proven
+from planner.read.kube.pods.placement import LONGEST_GRACE_S, grace_s
 from planner.read.kube.records import KubeGang, KubePod
 
 HOLDS = "was started {}; that holds until it ends, whatever it says now"
@@ -36,7 +35,8 @@ def hold_to_terms(gang: KubeGang, members: Membership, remarks: Remarks) -> None
     if not there:
         return
     gang.ends_by = _command(gang, members, there)
-    kept = strictest(_terms_of(there))
+    starts = (pod.start for pod in there)
+    kept = strictest(one.terms for one in starts if one is not None and one.terms is not None)
     if kept is None:
         return
     gang.borrows = kept.preemptible
@@ -54,9 +54,7 @@ def hold_to_terms(gang: KubeGang, members: Membership, remarks: Remarks) -> None
         taken_back.append(f"with priority {kept.priority}")
     if kept.until is not None and _end_by(gang, kept.until):
         taken_back.append(f"to end by {time_text(kept.until)}")
-    proven = strictest(_terms_of([pod for pod in there if is_proven(pod)]))
-    if proven is not None:
-        gang.started_in = (proven.queue,)
+    gang.started_in = (kept.queue,)
     if taken_back:
         remarks.add(gang.subject, HOLDS.format(", ".join(taken_back)))
 
@@ -72,11 +70,6 @@ def _end_by(gang: KubeGang, until: int) -> bool:
     stated, left = gang.deadline_s, max(1, until - gang.started_at)
     gang.deadline_s = left if stated is None else min(stated, left)
     return stated is None or stated > left + _SLACK_S
-
-
-def _terms_of(pods: Sequence[KubePod]) -> list[Terms]:
-    intents = (read_intent(pod.labels, pod.annotations) for pod in pods)
-    return [one.terms for one in intents if one is not None and one.terms is not None]
 
 
 def report_overdue(gangs: Sequence[KubeGang], policy: Policy, remarks: Remarks) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from models.apply.intents import PLAN, read_intent
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression, Operator, ToleratedEffect, Toleration
 from planner.read.kube.lookup import (
@@ -181,10 +180,8 @@ class Constraints:
 
 def _pinned(pod: KubePod, node: KubeNode | None) -> tuple[()] | tuple[str | None, str, str]:
     """What a run added to the spec of a pod with an intent for its node: a hostname, or a name in terms."""
-    if node is None or pod.mode is not None or PLAN not in pod.labels:
-        return ()
-    intent = read_intent(pod.labels, pod.annotations)
-    if intent is None or intent.node != node.name:
+    intent = pod.start
+    if node is None or pod.mode is not None or intent is None or intent.node != node.name:
         return ()
     if intent.pin == "hostname":
         return (node.labels.get(HOSTNAME_LABEL), "", "")

@@ -15,7 +15,6 @@ from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.dialects import hami, hived, kai
 from planner.read.kube.dialects.base import planned_gpus
 from planner.read.kube.pods.asks import BY_KAI, HIVED, Ask, held_part
-from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.records import Group, Holding, KubeNode, KubeObject, KubePod, Share
 
 STATED, PLANNED, ALLOCATED = range(3)
@@ -45,7 +44,7 @@ def read_holding(
     holding = _whole_gpus(pod, node, ask, claimed, remarks)
     if holding.indices is None and holding.gpus:
         holding.indices = _from_annotations(pod, node, holding.gpus, remarks)
-        if holding.indices is not None and is_proven(pod):
+        if holding.indices is not None and pod.start is not None:
             planned = planned_gpus(pod.annotations, node)
             if planned is not None and tuple(sorted(planned)) == holding.indices:
                 holding.rank = PLANNED
@@ -153,7 +152,7 @@ def _shares(pod: KubePod, node: KubeNode, ask: Ask, remarks: Remarks) -> tuple[S
             return groups
     unknown = tuple(f"{pod.subject}#{place}" for place in range(ask.shares))
     found = _from_annotations(pod, node, ask.shares, remarks)
-    if found is None and ask.part is not None and is_proven(pod):
+    if found is None and ask.part is not None and pod.start is not None:
         found = hami.chosen(pod.annotations, node, ask.part.gpus)
     return found or unknown
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from models.apply.intents import NODE, PLAN
+from models.apply.intents import PLAN
 from models.documents.cluster import HOSTNAME_LABEL
 from models.instance.policy import KubernetesPolicy
 from models.units import MAX_SECONDS
@@ -18,10 +18,6 @@ from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.lookup import at, items, mapping, objects, text, whole
 from planner.read.kube.pods.constraints import Term
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
-
-PROVEN = "intentProven"
-"""Field of a pod, next to ``metadata``, that gangplan adds to what it reads of a cluster: a run wrote the
-intent on this pod. Tenants cannot write it: API servers drop fields that pods do not have."""
 
 EXPECTED = "expectedPod"
 """Likewise, of a pod that does not exist yet: gangplan made it from a template.
@@ -122,17 +118,12 @@ def read_placement(
         names = _ties(pod, claimed, places)
         if (kept := text(tree, EXPECTED, "node")) is not None:
             names.insert(0, (kept, None))
-        if is_proven(pod):
-            names.insert(0, (pod.annotations.get(NODE), None))
+        if pod.start is not None:
+            names.insert(0, (pod.start.node, None))
         known = ((name, by) for name, by in names if name in places.nodes)
         pod.node, pod.tied = next(known, (None, None))
         if pod.node is None and any(name is not None for name, _ in names):
             remarks.add(pod.subject, "is planned on a node that is not in the input; it waits")
-
-
-def is_proven(pod: KubePod) -> bool:
-    """Whether a run of gangplan wrote the intent on the pod."""
-    return pod.object.tree.get(PROVEN) is True
 
 
 def _ties(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from models.apply.intents import PLAN
 from models.documents.gang import NodeExpression
 from models.instance.policy import KubernetesPolicy
 from models.mig import RESOURCE
@@ -184,7 +183,7 @@ class _Reader:
         if template.requests.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
             self.remarks.add(pod.subject, what)
-        if PLAN in pod.labels:  # without what a run added to pin it
+        if pod.start is not None:  # without what a run added to pin it
             self.constraints.read(pod, node)
         if pod.node is None and selects_parts(pod.selector, pod.affinity):
             ask = ask.in_parts()
