@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from models.apply.enforcer import PodBatch, Sender, Write, WritePlan
@@ -85,7 +85,7 @@ class OnRequest:
         details = {slot: mark, PLAN_DETAIL: batch.plan, **node_details(_by_set(batch))}
         return WritePlan(
             tuple(Labelled(node, slot, mark) for node in nodes),
-            (Answered(request, batch.pods, details),),
+            (Told(request, "placed", PLACED, details, batch.pods),),
         )
 
     def withdrawal(self, view: ClusterView, batch: PodBatch) -> tuple[Write, ...]:
@@ -259,106 +259,62 @@ class Labelled(_ByReading):
         view.nodes[self.node] = replace(node, labels=tuple(sorted(labels.items())))
 
 
+PLACED = "gangplan chose its nodes"
+
+
 @dataclass(slots=True)
-class _Told(_ByReading):
-    """The request has been told something. ``seen``: as it was when that was decided."""
+class Told(_ByReading):
+    """The request is told that it is placed, waits or is over, and why.
+
+    ``seen``: as it was when that was decided. ``details``, ``pods``: of one that gets its nodes.
+    """
 
     seen: LiveRequest
+    state: str
+    message: str
+    details: Mapping[str, str] = field(default_factory=dict)
+    pods: tuple[PodStart, ...] = ()
 
     @property
     def what(self) -> str:
         return f"request {self.seen}"
 
-    def now(self, view: ClusterView) -> LiveRequest | None:
-        return view.requests.get(self.seen.uid)
+    def done(self, view: ClusterView) -> bool:
+        request = view.requests.get(self.seen.uid)
+        if request is None:
+            return self.state != "placed"
+        waits = self.state == "waits" and request.state in ("waits", "idle")
+        return request.message == self.message if waits else request.state == self.state
 
     def obstacle(self, view: ClusterView) -> str | None:
-        request = self.now(view)
+        request = view.requests.get(self.seen.uid)
         if request is None:
             return "is gone"
         return None if request.state == self.seen.state else f"is {request.state} by now"
 
-
-PLACED = "gangplan chose its nodes"
-
-
-@dataclass(slots=True)
-class Answered(_Told):
-    """The request has its nodes: the gang starts."""
-
-    pods: tuple[PodStart, ...]
-    details: Mapping[str, str]
-
-    def done(self, view: ClusterView) -> bool:
-        request = self.now(view)
-        return request is not None and request.state == "placed"
-
     def request(self, view: ClusterView) -> Request:
-        return AnswerRequest(view.requests[self.seen.uid], "placed", PLACED, self.details)
-
-    def learn(self, view: ClusterView, answer: Done) -> None:
-        del answer
-        nodes = tuple(order.node for order in self.pods)
-        plan, pods = self.details[PLAN_DETAIL], len(self.pods)
-        view.requests[self.seen.uid] = replace(
-            view.requests[self.seen.uid],
-            state="placed",
-            nodes=nodes,
-            plan=plan,
-            missing=pods,
-            since=view.now,
-        )
-        for order in self.pods:
-            pod = view.pods[order.key]
-            view.pods[order.key] = replace(pod, gates=(), held_at=order.node)
-
-
-@dataclass(slots=True)
-class Waiting(_Told):
-    """The request is to wait, and knows why. One that had its nodes loses them."""
-
-    message: str
-
-    def done(self, view: ClusterView) -> bool:
-        request = self.now(view)
-        return request is None or (request.state in ("waits", "idle") and self._knows(request))
-
-    def _knows(self, request: LiveRequest) -> bool:
-        return request.message == self.message
-
-    def request(self, view: ClusterView) -> Request:
-        return AnswerRequest(view.requests[self.seen.uid], "waits", self.message)
+        return AnswerRequest(view.requests[self.seen.uid], self.state, self.message, self.details)
 
     def learn(self, view: ClusterView, answer: Done) -> None:
         del answer
         before = view.requests[self.seen.uid]
-        state = "idle" if before.state == "evicted" else "waits"
         view.requests[before.uid] = replace(
-            before, state=state, nodes=(), plan=None, message=self.message
+            before,
+            state="idle" if before.state == "evicted" and self.state == "waits" else self.state,
+            nodes=tuple(order.node for order in self.pods),
+            plan=self.details.get(PLAN_DETAIL),
+            missing=len(self.pods),
+            since=view.now,
+            message=self.message,
         )
+        for order in self.pods:
+            pod = view.pods[order.key]
+            view.pods[order.key] = replace(pod, gates=(), held_at=order.node)
         if before.keeps_nodes:
-            drop_pods(view, before.uid)
+            _drop_pods(view, before.uid)
 
 
-@dataclass(slots=True)
-class Closed(_Told):
-    """The request of a gang that has ended is closed."""
-
-    message: str
-
-    def done(self, view: ClusterView) -> bool:
-        request = self.now(view)
-        return request is None or request.state == "over"
-
-    def request(self, view: ClusterView) -> Request:
-        return AnswerRequest(view.requests[self.seen.uid], "over", self.message)
-
-    def learn(self, view: ClusterView, answer: Done) -> None:
-        del answer
-        view.requests[self.seen.uid] = replace(view.requests[self.seen.uid], state="over", nodes=())
-
-
-def drop_pods(view: ClusterView, request: str) -> None:
+def _drop_pods(view: ClusterView, request: str) -> None:
     """Room that was kept for the pods of a request is free again."""
     gone = [p.key for p in view.pods.values() if p.expected and request_of(p.uid) == request]
     for key in gone:

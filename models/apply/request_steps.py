@@ -5,13 +5,13 @@ A gang that waits is never told that it failed: its system would give it up afte
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 from models.apply.enforcer import PodBatch, Write
+from models.apply.live_state import ClusterView
 from models.apply.on_request import (
-    Closed,
-    Waiting,
+    Told,
     contested,
     request_for,
     unneeded_labels,
@@ -52,14 +52,14 @@ def is_unsettled(session: ApplySession) -> bool:
 def _due(session: ApplySession, request: LiveRequest) -> Write | None:
     match request.state:
         case "dead":
-            return Closed(request, ENDED)
+            return Told(request, "over", ENDED)
         case "evicted":
-            return Waiting(request, STOPPED)
+            return Told(request, "waits", STOPPED)
         case "placed" if not (request.admitted or request.pods):
             now, limit, since = session.view.now, session.limits.pending_limit_s, request.since
             if now is None or limit is None or since is None or now - since <= limit:
                 return None
-            return Waiting(request, LATE.format(duration_text(limit)))
+            return Told(request, "waits", LATE.format(duration_text(limit)))
     return None
 
 
@@ -98,16 +98,26 @@ def start_on_request(session: ApplySession, orders: PlanActions, gang: GangActio
         yield from start(session, batch)
 
 
+def has_news(view: ClusterView, orders: PlanActions) -> bool:
+    """Whether a request of a gang that waits is to be told anything else than it was last."""
+    return any(view.requests[uid].message != message for uid, message in _news(view, orders))
+
+
+def _news(view: ClusterView, orders: PlanActions) -> Iterator[tuple[str, str]]:
+    """What the requests of gangs that wait are to know, by uid."""
+    for one in orders.waiting:
+        if one.request in view.requests and view.requests[one.request].state == "waits":
+            yield one.request, shortened(one.message, _LONGEST)
+
+
 def tell_waiting(session: ApplySession, orders: PlanActions) -> Steps[None]:
     """Tell the requests of gangs that wait why they do."""
-    told = {one.request: one.message for one in orders.waiting}
+    told = dict(_news(session.view, orders))
     for gang in orders.gangs:
         verdict = session.verdicts.get((orders.plan, gang.key))
         if gang.on_request and verdict is not None and verdict.outcome is Outcome.skipped:
-            told[request_of(gang.starts[0].uid)] = f"{verdict.why}; the next plan tries again"
-    writes: list[Write] = []
-    for uid, message in told.items():
-        request = session.view.requests.get(uid)
-        if request is not None and request.state == "waits":
-            writes.append(Waiting(request, shortened(message, _LONGEST)))
-    yield from _carry_out(session, writes)
+            why = f"{verdict.why}; the next plan tries again"
+            told[request_of(gang.starts[0].uid)] = shortened(why, _LONGEST)
+    requests = session.view.requests
+    waiting = [uid for uid in told if uid in requests and requests[uid].state == "waits"]
+    yield from _carry_out(session, [Told(requests[uid], "waits", told[uid]) for uid in waiting])

@@ -404,13 +404,17 @@ class _LockedRun:
             lock.remember(after)
 
     def _apply(self, plan: VerifiedPlan) -> None:
-        """Apply the plan, if it orders anything, or a gang is half stopped or may be whole.
+        """Apply the plan, if it orders or tells anything, or a gang is half stopped.
 
         Raises StaleError before the first write.
         """
+        from models.apply.request_steps import has_news
+
         run, report = self.run, self.run.report
         changes = any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs)
-        if not (changes or self.lock.notes.stops):
+        view = self.sender.reader.view
+        news = view is not None and has_news(view, plan.orders)
+        if not (changes or news or self.lock.notes.stops):
             return
         console, options = run.console, run.request.options
         if options.max_evictions is not None:

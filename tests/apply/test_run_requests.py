@@ -307,3 +307,40 @@ def test_without_the_rights_for_it_nothing_of_kueue_is_planned(memory: Benches) 
         done = bench.ran("--wait", "2s")
     assert "gangplan-placing" in done.err
     assert (len(bound(bench, "gated")), told(bench, "llama"), labels(bench)) == (1, "", {})
+
+
+def test_a_saved_plan_of_such_gangs_is_applied_once(memory: Benches) -> None:
+    bench = memory(beside_kueue(2))
+    kueue(bench).submit("llama", (2, 8))
+    kueue(bench).step()
+    folder, plan = str(bench.folder / "now"), str(bench.folder / "plan.json")
+    assert bench.verb("snapshot", "--out", folder).code == 0
+    assert bench.verb("plan", folder, "--out", plan).code == 0
+    dry = bench.verb("apply", plan, "--dry-run=server", "--wait", "0s")
+    assert (dry.code, labels(bench), told(bench, "llama")) == (0, {}, "")
+    for _ in range(2):  # the second finds it done
+        done = bench.verb("apply", plan, "--yes", "--wait", "0s")
+        assert done.code == 0, done.err
+        kueue(bench).step()
+        assert bound(bench, "llama") == ["n0", "n1"]
+    played = kueue(bench)
+    played.finish("llama")
+    stale = bench.verb("apply", plan, "--yes", "--wait", "0s")
+    assert stale.code != 0
+    assert bound(bench, "llama") == []
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_kueue_stops_gives_its_nodes_to_others(keeps: bool, memory: Benches) -> None:
+    bench = memory(beside_kueue(1))
+    kueue(bench).submit("first", (1, 8), priority=1)
+    kueue(bench).submit("second", (1, 8))
+    kueue(bench).step()
+    quiet(bench)
+    kueue(bench, keeps=keeps).evict("first")
+    bench.ran()
+    kueue(bench).step()
+    assert (bound(bench, "first"), bound(bench, "second")) == ([], ["n0"])
+    quiet(bench)
+    labels_are_those_of_gangs(bench)
+    assert "GPU" in told(bench, "first")
