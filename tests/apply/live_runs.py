@@ -165,7 +165,7 @@ def run_words(live: Live, *more: str) -> list[str]:
 
 @dataclass(slots=True)
 class Killer:
-    """Kills the process with SIGKILL at its ``at``-th write to a pod, or of those that count.
+    """Kills the process with SIGKILL at its ``at``-th write to a pod or a record, or of those that count.
 
     ``after``: once the server carried that one out; else before it ever sees it.
     """
@@ -176,7 +176,7 @@ class Killer:
     seen: int = 0
     struck: Call | None = None
     then: list[Call] = field(default_factory=list)
-    counts: Callable[[Call], bool] = lambda call: call.writes_pods
+    counts: Callable[[Call], bool] = lambda call: call.writes_pods or call.records
 
     def __call__(self, call: Call, forward: Forward) -> Answer | None:
         if self.struck is not None:

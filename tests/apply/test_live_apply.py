@@ -175,8 +175,8 @@ def test_a_rival_in_the_room_of_a_gang_is_reported_and_keeps_it_waiting_no_longe
 # ---- killed, stopped, locked
 
 DEATHS = ((1, False), (8, True), (5, False), (2, True))
-"""(which write to a pod, whether the server carries it out) of one run after the other. An apply of ten
-gangs makes some 40: they die between starts and while marks are written."""
+"""(which write to a pod or record, whether the server carries it out) of one run after the other. An apply
+of ten gangs makes some 40: they die between starts and while records are written."""
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from effort import first_fast
-from live_checks import annotations_of, overfull, partial, placed
+from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import GATE, Wanted, pods, workload
 from live_relay import Answer, Call, Forward
@@ -151,7 +151,6 @@ def test_a_run_moves_a_gang_that_an_earlier_run_started_and_pinned(live: Live) -
     two_halves(live)
     for pod in live.pods().values():
         assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": pod["spec"]["nodeName"]}
-        assert annotations_of(pod)["gangplan.dev/pin"] == "hostname"
     live.create(BIG)
     controller = Controller(live)
     done = ran(live, *run_words(live, EVICT), meddler=controller)
