@@ -26,7 +26,7 @@ Tree = dict[str, Any]
 DEPLOY = Path(__file__).parents[1] / "deploy"
 USER = "system:serviceaccount:gangplan-system:gangplan"
 ACCOUNT = {"kind": "ServiceAccount", "name": "gangplan", "namespace": "gangplan-system"}
-EVERYTHING = ("evictions", "dra", "gate", "kueue", "tenants/example")
+EVERYTHING = ("evictions", "dra", "gate", "kueue", "kai", "tenants/example")
 TENANT = "example"
 
 
@@ -45,7 +45,7 @@ def shipped() -> tuple[Tree, ...]:
         yaml.load(
             (DEPLOY / "tenants" / "example" / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader
         )
-        for name in ("evicting", "allocating")
+        for name in ("evicting", "allocating", "binding")
     ]
     return (*(one for folder in EVERYTHING for one in built(folder)), *tenant)
 

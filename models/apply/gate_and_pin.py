@@ -26,6 +26,9 @@ from models.apply.plan_actions import PodStart
 from models.apply.records import PodPlace
 from models.apply.requests import AllocateDevices, Done, ReleaseDevices, Request, Ungate
 
+ALLOCATING = ("dra", "kai")
+"""GPU back ends that write other objects for a pod before its gang starts."""
+
 
 @dataclass(frozen=True, slots=True)
 class GateAndPin:
@@ -72,14 +75,14 @@ class GateAndPin:
 
     def plan(self, view: ClusterView, batch: PodBatch) -> WritePlan:
         waiting = self._waiting(view, batch)
-        dra = waiting if self.backend == "dra" else ()
+        given = waiting if self.backend in ALLOCATING else ()
         return WritePlan(
-            tuple(_Allocated(order, self.classifier) for order in dra),
+            tuple(_Allocated(order, self.classifier) for order in given),
             tuple(_Ungated(order, self.classifier) for order in scarcest_first(view, waiting)),
         )
 
     def withdrawal(self, view: ClusterView, batch: PodBatch) -> tuple[Write, ...]:
-        waiting = self._waiting(view, batch) if self.backend == "dra" else ()
+        waiting = self._waiting(view, batch) if self.backend in ALLOCATING else ()
         return tuple(_Released(order, self.classifier) for order in waiting)
 
     def _waiting(self, view: ClusterView, batch: PodBatch) -> list[PodStart]:

@@ -236,8 +236,8 @@ class KubernetesDocument(Document):
     nvlink_across_nodes: Literal["assumed", "claimed"] = "assumed"
     """Whether NVLink between servers counts for every gang, or only where all GPU pods have a ComputeDomain
     claim"""
-    gpu_backend: Literal["annotation", "none", "hami", "dra"] = omitted("annotation")
-    """How `apply` passes the GPU indices of a pod to its node"""
+    gpu_backend: Literal["annotation", "none", "hami", "dra", "kai"] = omitted("annotation")
+    """How `apply` passes the GPU indices of a pod to its node, or with kai its node to KAI's binder"""
     other_schedulers: Many[Name] | None = omitted(None)
     """Schedulers whose pods hold room on the node they select before they are bound; absent:
     default-scheduler, and those with a running pod in another namespace"""

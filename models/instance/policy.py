@@ -70,7 +70,7 @@ EVERY_SCHEDULER = "*"
 SLURM, KUEUE = "slurm", "kueue"
 """The schedulers of gangs that are jobs of Slurm, and of those that Kueue suspends."""
 
-GPU_BACKENDS = ("annotation", "none", "hami", "dra")
+GPU_BACKENDS = ("annotation", "none", "hami", "dra", "kai")
 """Ways to pass the planned GPU indices to a node, the default first."""
 
 

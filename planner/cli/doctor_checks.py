@@ -299,4 +299,8 @@ def check_backend(transport: Transport, chosen: Backend) -> Finding:
         what = "dra: this cluster does not serve ResourceSlices"
         hint = "install a DRA driver, or choose another kubernetes.gpuBackend in the Policy"
         return Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
+    if (unserved := chosen.unserved(transport)) is not None:
+        hint = "install KAI 0.17, or choose another kubernetes.gpuBackend in the Policy"
+        what = f"{chosen.name}: {unserved}"
+        return Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
     return passed("GPU back end", f"{chosen.name}: {chosen.note}")

@@ -26,6 +26,9 @@ _REVIEWS = grouped("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 DRA = "dra"
 """The GPU back end that writes ResourceClaims."""
 
+KAI = "kai"
+"""The one that writes BindRequests."""
+
 _SHOWN = 4
 """Missing rights in one error; ``doctor`` lists all."""
 
@@ -85,6 +88,9 @@ LOOK = (
 
 PLACING = (Right("patch", "", "nodes"), Right("patch", GROUP, PLURAL, "status"))
 """To answer requests for a placement."""
+
+BINDING = Right("get", "scheduling.run.ai", "bindrequests")
+"""To have pods bound by KAI."""
 
 REQUESTS = frozenset((f"{PLURAL}.{GROUP}",))
 """The resources that are not recorded where they cannot be answered."""
@@ -150,6 +156,9 @@ def work_rights(
             rights += _scales(namespace)
         if backend == DRA:
             rights += _claims(namespace)
+        if backend == KAI:
+            binding = replace(BINDING, namespace=namespace)
+            rights += [binding, *(replace(binding, verb=one) for one in ("create", "delete"))]
     return tuple(rights)
 
 
@@ -220,11 +229,18 @@ def not_permitted(missing: Sequence[Right]) -> NotPermittedError:
     return NotPermittedError(Fault(f"not permitted: {listed}{rest}", hint))
 
 
+_ROLES = {
+    "leases": "gangplan-locking",
+    "configmaps": "gangplan-locking",
+    BINDING.resource: "gangplan-binding",
+}
+
+
 def role_of(right: Right) -> str:
     """The role of ``deploy/`` that grants the right."""
+    if right.resource in _ROLES:
+        return _ROLES[right.resource]
     match right:
-        case Right(resource="leases" | "configmaps"):
-            return "gangplan-locking"
         case Right(group="admissionregistration.k8s.io"):
             return "gangplan-gate"
         case Right(verb="list") | Right(resource="namespaces"):

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
 from models.apply.requests import ApplyLimits, Outcome, Verdict
@@ -152,9 +152,10 @@ def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, .
 
     backend = settings.gpu_backend
     work = rights.work_rights([None], evictions=options.evicts, backend=backend, resized=[None])
+    served = (replace(rights.BINDING, verb="list"),) if backend == rights.KAI else ()
     return (
         *status_paths(options.lock_namespace),
-        *accepted((*work, *rights.PLACING, rights.REVIEW)),
+        *accepted((*work, *rights.PLACING, rights.REVIEW, *served)),
     )
 
 
@@ -199,7 +200,9 @@ def check_rights(
     wire: Transport,
     read_view: Callable[[], ClusterView],
 ) -> None:
-    """Review every right that applying needs. Raises NotPermittedError.
+    """Whether the back end can work, and every right that applying needs.
+
+    Raises InputError, NotPermittedError.
 
     The rights in a namespace go with it: if it is gone, StaleError is raised instead, unless the plan has
     been applied in part; then the machine leaves out what is gone.
@@ -207,6 +210,8 @@ def check_rights(
     from models.apply.staleness import has_started
     from planner.cluster.rights import missing_rights, not_permitted, plan_rights
 
+    if (unserved := plan.backend.unserved(wire)) is not None:
+        raise InputError(Fault(unserved, _CHOOSE))
     needed = plan_rights(
         plan.orders,
         lock_namespace=options.lock_namespace,
@@ -229,6 +234,9 @@ def check_rights(
         raise not_permitted(left)
 
 
+_CHOOSE = "kubernetes.gpuBackend of the Policy selects how nodes learn about GPUs"
+
+
 def check_view(plan: VerifiedPlan, view: ClusterView) -> None:
     """Whether the facts the plan relied on still hold. Raises StaleError, or InputError of the back end.
 
@@ -245,8 +253,7 @@ def check_view(plan: VerifiedPlan, view: ClusterView) -> None:
             raise StaleError(*_faults(found, hint))
     conflicts = plan.backend.check(plan.orders, view)
     if conflicts:
-        hint = "kubernetes.gpuBackend of the Policy selects how nodes learn about GPUs"
-        raise InputError(*_faults(conflicts, hint))
+        raise InputError(*_faults(conflicts, _CHOOSE))
 
 
 def _faults(found: list[str], hint: str) -> list[Fault]:

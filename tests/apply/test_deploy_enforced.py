@@ -106,11 +106,12 @@ APPLIED = [
 def test_without_any_one_right_apply_ends_before_its_first_write(
     right: Right, ready: tuple[FakeCluster, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The plan resizes nothing and has no claims: make it ask as if it did.
+    # The plan resizes nothing, has no claims and no pods of Kueue and KAI: make it ask as if it did.
     needed = rights.plan_rights
 
     def asked(*given: object, **options: object) -> tuple[Right, ...]:
         extra = rights.work_rights([TENANT], evictions=True, backend="dra", resized=[TENANT])
+        extra += (*rights.PLACING, *rights.work_rights([TENANT], evictions=False, backend="kai"))
         return (*needed(*given, **options), *extra)  # type: ignore[arg-type]  # passed on
 
     monkeypatch.setattr(rights, "plan_rights", asked)

@@ -28,6 +28,7 @@ def test_what_is_shipped_is_what_is_needed_and_nothing_more() -> None:
     grants = granted(shipped())
     assert len(grants) == len(set(grants))
     every = needed(evictions=True, backend="dra", placing=True) | set(rights.GATE)
+    every |= needed(backend="kai")
     assert set(map(describe, grants)) == set(map(describe, every))
     assert set(grants) == every
     for right in grants:
@@ -47,7 +48,7 @@ def test_without_evictions_and_claims_their_rights_are_not_given(folder: str) ->
     """To watch needs no more rights than to run."""
     grants = granted((*built(folder), *built("tenants/example")))
     assert set(grants) == needed()
-    assert not {"pods/eviction", "resourceclaims/status"} & {
+    assert not {"pods/eviction", "resourceclaims/status", "bindrequests/"} & {
         f"{right.resource}/{right.subresource}" for right in grants
     }
 

@@ -12,5 +12,6 @@ def backend_of(name: str) -> Backend:
     """The back end that ``kubernetes.gpuBackend`` of the Policy names. KeyError for an unknown name."""
     from planner.cluster.backends.base import Advisory, Hami, NodeChoice
     from planner.cluster.backends.dra import Dra
+    from planner.cluster.backends.kai import Kai
 
-    return {one.name: one for one in (Advisory, NodeChoice, Hami, Dra)}[name]()
+    return {one.name: one for one in (Advisory, NodeChoice, Hami, Dra, Kai)}[name]()

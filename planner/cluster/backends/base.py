@@ -1,6 +1,6 @@
 """How the GPUs that a plan chose reach the node: one back end each way, chosen by the Policy.
 
-Annotations depend on trees alone; only ``dra`` sends requests.
+Annotations depend on trees alone; only ``dra`` and ``kai`` send requests.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ class Backend:
 
     name = ""
     note = ""
+
+    def unserved(self, wire: Transport) -> str | None:
+        """Why nothing can be applied with it to this cluster; None if it can."""
+        del wire
+        return None
 
     def check(self, orders: PlanActions, view: ClusterView) -> list[str]:
         """Gangs that could not start after their evictions, sorted."""
