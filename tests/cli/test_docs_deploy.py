@@ -34,7 +34,7 @@ def test_every_folder_is_told_of() -> None:
 def test_every_role_and_every_policy_is_told_of() -> None:
     roles = {
         one["metadata"]["name"]
-        for folder in ("evictions", "watch", "dra", "gate", "kueue")
+        for folder in ("evictions", "watch", "dra", "gate", "kueue", "kai")
         for one in built(folder)
         if one["kind"] in {"Role", "ClusterRole"}
     }
