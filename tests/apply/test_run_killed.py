@@ -32,8 +32,8 @@ from models.apply.session import LANES
 
 pytest_plugins = ("run_fixtures",)
 
-PARTS = 48
-"""Every so-many-th write is struck in one test; ``make test`` takes one part of each scene, not the same."""
+PARTS, SAMPLE = 12, 48
+"""Every so-many-th write is struck in one test; ``make test`` takes fewer of each scene, not the same."""
 
 
 def nothing(_bench: RunBench) -> None:
@@ -255,20 +255,23 @@ SCENES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "part"),
+    ("name", "first", "step"),
     [
-        pytest.param(name, part, marks=() if part == number * 7 % 12 else pytest.mark.slow)
-        for number, name in enumerate(SCENES)
-        for part in range(PARTS)
+        *((name, number * 7 % 12, SAMPLE) for number, name in enumerate(SCENES)),
+        *(
+            pytest.param(name, part, PARTS, marks=pytest.mark.slow)
+            for name in SCENES
+            for part in range(PARTS)
+        ),
     ],
 )
 def test_killed_after_any_write_a_run_is_finished_by_the_next_ones(
-    name: str, part: int, memory: Benches
+    name: str, first: int, step: int, memory: Benches
 ) -> None:
     """Every other time the next run is killed, too. No run is content with half a gang."""
     scene = SCENES[name]
     base = begun(memory, scene)
-    for at in range(part, 200, PARTS):
+    for at in range(first, 200, step):
         bench, kill = base.fork(), Kill(at)
         bench.killed(kill, scene.options)
         if not kill.struck:
