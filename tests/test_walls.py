@@ -258,7 +258,7 @@ CEILINGS: dict[str, int] = {
     "planner/search/bound": 579,
     "planner/search/engines": 743,
     "planner/search/explain": 1632,
-    "planner/search/improve": 965,
+    "planner/search/improve": 968,
     "planner/search/promises": 583,
     "planner/search/start": 1279,
     "planner/show": 3581,

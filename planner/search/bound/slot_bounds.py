@@ -178,7 +178,7 @@ class SlotProblem:
         asked = self.latest, self._budget.exhausted()
         if self._followed[0] != asked:
             found, homeless = settle_in(self._model, values, self._budget)
-            own = justified(self._model.instance, found)
+            own = justified(self._model.instance, found, self._budget.exhausted)
             plan = back_in_place(self._model.instance, own, sorted(homeless))
             self._followed = asked, needless_undone(self._model.instance, plan)
         return self._followed[1]

@@ -12,6 +12,7 @@ from operator import le
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.demand_builder import remaining_demand
+from models.program.linear_program import Question
 from models.rules.giving_way import claim, released, takes, unjustified
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.start.greedy import place, value_with
@@ -20,16 +21,18 @@ MAX_PARTNERS = 40
 """Nodes with which one is exchanged by way of trial, the nearest first."""
 
 
-def justified(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
+def justified(
+    instance: Instance, decisions: Sequence[GangDecision], ended: Question
+) -> tuple[GangDecision, ...]:
     """The plan in which gangs that came to nodes have exchanged them, where that justifies who stops.
 
     Whoever came to a node that was cleared goes to one to which a gang came that may clear it, and the
-    other way round. No gang is slower afterwards.
+    other way round. No gang is slower afterwards. Once it is ``ended`` no more are exchanged.
     """
     cleared = released(instance, decisions)
     space, found = FreeSpace(instance, decisions), list(decisions)
     for victim in unjustified(instance, cleared, _arrivals(space, _all(cleared))):
-        for gang in _exchanged(space, cleared, victim):
+        for gang in () if ended() else _exchanged(space, cleared, victim):
             found[gang] = space.decision(gang)
     return tuple(found)
 
