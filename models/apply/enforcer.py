@@ -10,7 +10,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, PodState
 from models.apply.plan_actions import GangActions, Key, PodStart
 from models.apply.records import PodPlace, RecordKey, StartRecord
@@ -38,10 +37,6 @@ class PodBatch:
     def key(self) -> RecordKey:
         """Of the record of its start."""
         return self.gang, self.plan
-
-    def intent(self, order: PodStart) -> Intent:
-        gpus = order.gpus or None
-        return Intent(self.plan, self.gang[1], order.node, gpus, order.rank, terms=order.terms)
 
 
 class Sender(Protocol):
@@ -132,7 +127,7 @@ class Enforcer(Protocol):
     def places(self, view: ClusterView, batch: PodBatch) -> tuple[PodPlace, ...]:
         """What to record of each pod; asked of a batch that it does not refuse.
 
-        Nothing where its last write alone starts the whole gang, and tells later runs that it did.
+        Nothing where its last write alone starts the whole gang, and shows later runs that it did.
         """
 
     def plan(self, view: ClusterView, batch: PodBatch) -> WritePlan:

@@ -165,7 +165,7 @@ def stop_rest(
 ) -> Steps[None]:
     """Evict what is left of a gang. Raises Failure. ``allowed``: without --allow-evictions.
 
-    ``plan``: of its intents, which alone may not show what is left after a cut, so that it is noted.
+    ``plan``: of its record, which alone may not show what is left after a cut, so that it is noted.
     """
     pods = to_evict(session, [gang])
     _check_allowed(session, pods, allowed=allowed)

@@ -12,7 +12,6 @@ from typing import Any
 
 from models.apply.enforcer import PodBatch, Sender, Write, WritePlan
 from models.apply.live_state import (
-    READY,
     STARTED,
     ClusterView,
     LiveNode,
@@ -55,7 +54,7 @@ class GateAndPin:
             if why is not None:
                 return f"pod {order.name} cannot be pinned to {order.node}: {why}"
         for order in batch.pods:
-            if self.state(view, order) not in (*READY, *STARTED):
+            if self.state(view, order) not in (PodState.waiting, *STARTED):
                 return lost(view, order)
         return None
 
@@ -66,7 +65,7 @@ class GateAndPin:
             pod, node = pod_of(view, order), view.nodes.get(order.node)
             kept = found.get(order.uid)
             record = "" if kept is None else kept.pin
-            if pod is not None and node is not None and self.state(view, order) in READY:
+            if pod is not None and node is not None and self.state(view, order) is PodState.waiting:
                 record = pin_record(pod, pin(pod, node))
             found[order.uid] = PodPlace(
                 order.name, order.uid, order.node, order.gpus or None, order.rank, record
@@ -86,7 +85,7 @@ class GateAndPin:
         return tuple(_Released(order, self.classifier) for order in waiting)
 
     def _waiting(self, view: ClusterView, batch: PodBatch) -> list[PodStart]:
-        return [order for order in batch.pods if self.state(view, order) in READY]
+        return [order for order in batch.pods if self.state(view, order) is PodState.waiting]
 
 
 def scarcest_first(view: ClusterView, orders: Iterable[PodStart]) -> list[PodStart]:
@@ -143,7 +142,7 @@ class _PodWrite:
 
 @dataclass(slots=True)
 class _Allocated(_PodWrite):
-    """The pod has its devices, which it does not show: only an answer tells."""
+    """The pod has its devices, which only an answer shows."""
 
     answered: bool = field(default=False, init=False)
 

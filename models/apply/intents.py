@@ -65,7 +65,7 @@ MANAGER = "gangplan"
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """``gang``: name within the pod's namespace. ``gpus``: ascending indices; None if the node chooses.
+    """``gpus``: ascending indices; None if the node chooses.
 
     ``rank``: of its first GPU, None where the plan deals none. ``terms``: None if it states none.
     ``pin``: what of the pod's spec is our pin and not its own wish: ``hostname`` (of its node selector),
@@ -74,7 +74,6 @@ class Intent:
     """
 
     plan: str
-    gang: str
     node: str
     gpus: tuple[int, ...] | None = None
     rank: int | None = None

@@ -1,7 +1,7 @@
 """The live cluster as the apply machine sees it: nodes, pods, pod states and free room on nodes.
 
-Amounts are integers as in an Instance. A pod that is bound, pinned or intended to a node occupies room
-there, also while it terminates.
+Amounts are integers as in an Instance. A pod that is bound or pinned to a node, or that a record means to
+start there, occupies room there, also while it terminates.
 """
 
 from __future__ import annotations
@@ -182,9 +182,7 @@ class PodState(StrEnum):
     """State of a pod relative to the node that its plan chose."""
 
     waiting = "waiting"
-    """Not started, without intent."""
-    intended = "intended"
-    """Not started, with intent."""
+    """Not started."""
     ungated = "ungated"
     """Started; the scheduler has not bound it yet."""
     bound = "bound"
@@ -201,7 +199,6 @@ class PodState(StrEnum):
 
 STARTED = (PodState.ungated, PodState.bound, PodState.finished)
 RUNNING = (PodState.ungated, PodState.bound)
-READY = (PodState.waiting, PodState.intended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +234,7 @@ class PodClassifier:
         if not self.started(pod):
             if pod.terminating or pod.finished:
                 return PodState.gone
-            return PodState.waiting if pod.intent is None else PodState.intended
+            return PodState.waiting
         if pod.node is not None and pod.node != node:
             return PodState.misplaced
         if pod.finished:

@@ -1,7 +1,4 @@
-"""What a run leaves to later runs in the Lease: gangs it stops, stopped or found held, promises, bad nodes.
-
-Tenants cannot write there, so notes need no seal.
-"""
+"""What a run leaves to later runs in the Lease: gangs it stops, stopped or found held, promises, nodes."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class OnRequest:
         details = {slot: mark, PLAN_DETAIL: batch.plan, **node_details(_by_set(batch))}
         return WritePlan(
             tuple(Labelled(node, slot, mark) for node in nodes),
-            (Told(request, "placed", PLACED, details, batch.pods),),
+            (StatusAnswer(request, "placed", PLACED, details, batch.pods),),
         )
 
     def withdrawal(self, view: ClusterView, batch: PodBatch) -> tuple[Write, ...]:
@@ -263,8 +263,8 @@ PLACED = "gangplan chose its nodes"
 
 
 @dataclass(slots=True)
-class Told(_ByReading):
-    """The request is told that it is placed, waits or is over, and why.
+class StatusAnswer(_ByReading):
+    """The status of the request says that it is placed, waits or is over, and why.
 
     ``seen``: as it was when that was decided. ``details``, ``pods``: of one that gets its nodes.
     """

@@ -40,7 +40,7 @@ class LiveRequest:
     ``state``: waits, placed, evicted, idle, dead or over. ``nodes``: of its pods, once it has them; ``plan``:
     the id of the plan that gave it them. ``pods``: how many came of it; ``missing``: how many are not bound.
     ``admitted``: its system has let it start. ``since``: when it got its nodes, seconds since the epoch.
-    ``message``: what it was told last.
+    ``message``: of its status.
     """
 
     namespace: str

@@ -141,7 +141,7 @@ class PodStart(Named):
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
     whole units), sorted. ``rank``: of its first GPU.
     ``terms``: that its gang starts under. ``shares``: the GPUs of which it gets parts, by index or name;
-    empty: no part, or nobody knows of which. ``instances``: those that its claims make of GPUs.
+    empty: no part, or not known of which. ``instances``: those that its claims make of GPUs.
     """
 
     uid: str

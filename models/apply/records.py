@@ -1,7 +1,7 @@
 """The record of a start: what a plan means to do with all pods of a gang, written before any is touched.
 
-One a gang and plan, kept where tenants cannot write, until the last of its pods is over. It alone tells a
-later run what an earlier one left half-way, what a pod was started under, and which GPUs it holds.
+One a gang and plan, kept where tenants cannot write, until the last of its pods is over. From it alone a
+later run knows what an earlier one left half-way, what a pod was started under, and which GPUs it holds.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class StartRecord:
 
     def intents(self) -> Iterable[tuple[Key, str, Intent]]:
         """Of each pod: its key, its uid, and what is meant with it."""
-        namespace, name = self.gang
+        namespace = self.gang[0]
         for one in self.pods:
-            intent = Intent(self.plan, name, one.node, one.gpus, one.rank, one.pin, self.terms)
+            intent = Intent(self.plan, one.node, one.gpus, one.rank, one.pin, self.terms)
             yield (namespace, one.name), one.uid, intent
 
     def text(self) -> str:
@@ -74,8 +74,8 @@ _FORM = TypeAdapter(StartRecord)
 def record_name(key: RecordKey) -> str:
     """The name of the object that keeps it: the same for each run, so that none writes it twice."""
     (namespace, name), plan = key
-    told = hashlib.sha256(f"{namespace}\n{name}\n{plan}".encode())
-    return f"gangplan-start-{told.hexdigest()[:20]}"
+    digest = hashlib.sha256(f"{namespace}\n{name}\n{plan}".encode()).hexdigest()
+    return f"gangplan-start-{digest[:20]}"
 
 
 def read_record(written: str) -> StartRecord | None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from models.apply.enforcer import PodBatch, Recorded
 from models.apply.evictions import stop_rest, stopping
 from models.apply.live_state import (
-    READY,
     RUNNING,
     STARTED,
     ClusterView,
@@ -56,7 +55,7 @@ class RecordedGang:
 
     @property
     def waiting(self) -> tuple[PodStart, ...]:
-        return self.in_state(READY)
+        return self.in_state((PodState.waiting,))
 
     @property
     def running(self) -> tuple[PodStart, ...]:
@@ -65,7 +64,7 @@ class RecordedGang:
     @property
     def missing(self) -> int:
         """Pods that cannot be started any more and have not finished."""
-        present = self.in_state((*STARTED, *READY, PodState.misplaced))
+        present = self.in_state((*STARTED, PodState.waiting, PodState.misplaced))
         return max(0, self.batch.size - len(present) - self.replaced)
 
     @property
@@ -85,7 +84,9 @@ class RecordedGang:
     @property
     def over(self) -> bool:
         """Whether none of its pods will run any more."""
-        return not self.in_state((*READY, *RUNNING, PodState.misplaced, PodState.terminating))
+        return not self.in_state(
+            (PodState.waiting, *RUNNING, PodState.misplaced, PodState.terminating)
+        )
 
 
 def recorded_gangs(view: ClusterView, classifier: PodClassifier) -> Iterator[RecordedGang]:
@@ -121,7 +122,7 @@ def _batch_of(view: ClusterView, record: StartRecord) -> PodBatch:
 
 
 def ordered_starts(orders: PlanActions) -> frozenset[Key]:
-    """Gangs that the plan starts; only intents show by which pods a gang grows, or moves."""
+    """Gangs that the plan starts; only records show by which pods a gang grows, or moves."""
     fresh = (gang for gang in orders.gangs if gang.starts and gang.decision != "move")
     return frozenset(gang.key for gang in fresh if not gang.grows)
 
@@ -223,7 +224,7 @@ def _complete(session: ApplySession, group: RecordedGang) -> Steps[None]:
     else:
         why = obstacle(session, list(group.waiting))
     # Pods of other plans may have replaced those that are gone.
-    batch = replace(group.batch, pods=group.in_state((*READY, *STARTED)))
+    batch = replace(group.batch, pods=group.in_state((PodState.waiting, *STARTED)))
     if not why:
         yield from start(session, batch)
     elif group.running:

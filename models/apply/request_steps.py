@@ -1,6 +1,6 @@
 """Requests for a placement in a run: first those of gangs that have ended or stopped, last those that wait.
 
-A gang that waits is never told that it failed: its system would give it up after a few times.
+The answer to a gang that waits is never that it failed: its system would give it up after a few times.
 """
 
 from __future__ import annotations
@@ -10,12 +10,7 @@ from itertools import islice
 
 from models.apply.enforcer import PodBatch, Write
 from models.apply.live_state import ClusterView
-from models.apply.on_request import (
-    Told,
-    contested,
-    request_for,
-    unneeded_labels,
-)
+from models.apply.on_request import StatusAnswer, contested, request_for, unneeded_labels
 from models.apply.placement_requests import LiveRequest, request_of
 from models.apply.plan_actions import GangActions, PlanActions
 from models.apply.requests import GangVerdict, Outcome, Steps
@@ -27,7 +22,7 @@ _READINGS = 3
 """Times to look whether pods that could take the room of a gang are bound by now."""
 
 _LONGEST = 1000
-"""Characters of what a request is told."""
+"""Characters of the message of a request."""
 
 ENDED = "its workload has ended"
 STOPPED = "its workload was stopped; it waits for nodes again"
@@ -52,14 +47,14 @@ def is_unsettled(session: ApplySession) -> bool:
 def _due(session: ApplySession, request: LiveRequest) -> Write | None:
     match request.state:
         case "dead":
-            return Told(request, "over", ENDED)
+            return StatusAnswer(request, "over", ENDED)
         case "evicted":
-            return Told(request, "waits", STOPPED)
+            return StatusAnswer(request, "waits", STOPPED)
         case "placed" if not (request.admitted or request.pods):
             now, limit, since = session.view.now, session.limits.pending_limit_s, request.since
             if now is None or limit is None or since is None or now - since <= limit:
                 return None
-            return Told(request, "waits", LATE.format(duration_text(limit)))
+            return StatusAnswer(request, "waits", LATE.format(duration_text(limit)))
     return None
 
 
@@ -99,25 +94,27 @@ def start_on_request(session: ApplySession, orders: PlanActions, gang: GangActio
 
 
 def has_news(view: ClusterView, orders: PlanActions) -> bool:
-    """Whether a request of a gang that waits is to be told anything else than it was last."""
+    """Whether a request of a gang that waits gets another message than it has."""
     return any(view.requests[uid].message != message for uid, message in _news(view, orders))
 
 
 def _news(view: ClusterView, orders: PlanActions) -> Iterator[tuple[str, str]]:
-    """What the requests of gangs that wait are to know, by uid."""
+    """The messages of the requests of gangs that wait, by uid."""
     for one in orders.waiting:
         if one.request in view.requests and view.requests[one.request].state == "waits":
             yield one.request, shortened(one.message, _LONGEST)
 
 
-def tell_waiting(session: ApplySession, orders: PlanActions) -> Steps[None]:
-    """Tell the requests of gangs that wait why they do."""
-    told = dict(_news(session.view, orders))
+def report_waiting(session: ApplySession, orders: PlanActions) -> Steps[None]:
+    """Write into the requests of gangs that wait why they do."""
+    messages = dict(_news(session.view, orders))
     for gang in orders.gangs:
         verdict = session.verdicts.get((orders.plan, gang.key))
         if gang.on_request and verdict is not None and verdict.outcome is Outcome.skipped:
             why = f"{verdict.why}; the next plan tries again"
-            told[request_of(gang.starts[0].uid)] = shortened(why, _LONGEST)
+            messages[request_of(gang.starts[0].uid)] = shortened(why, _LONGEST)
     requests = session.view.requests
-    waiting = [uid for uid in told if uid in requests and requests[uid].state == "waits"]
-    yield from _carry_out(session, [Told(requests[uid], "waits", told[uid]) for uid in waiting])
+    waiting = [uid for uid in messages if uid in requests and requests[uid].state == "waits"]
+    yield from _carry_out(
+        session, [StatusAnswer(requests[uid], "waits", messages[uid]) for uid in waiting]
+    )

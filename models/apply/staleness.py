@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from models.apply.live_state import (
-    READY,
     STARTED,
     ClusterView,
     LiveNode,
     LivePod,
     PodClassifier,
+    PodState,
     shortages,
 )
 from models.apply.plan_actions import GangActions, Key, NodeAssumptions, PlanActions, PodStart
@@ -82,7 +82,7 @@ def gang_changes(
         what = _pod_change(orders, order, pod, classifier)
         if what is not None:
             found.append(Change(f"pod {order}", what, gang.key))
-        elif classifier.state(pod, order.uid, order.node) in READY:
+        elif classifier.state(pod, order.uid, order.node) is PodState.waiting:
             to_start.append(order)
     assumed = {node.name: node for node in orders.nodes}
     sound = []
@@ -109,7 +109,10 @@ def _crowded_nodes(
     starting = []
     for gang in orders.gangs:
         for order in gang.starts:
-            if classifier.state(view.pods.get(order.key), order.uid, order.node) in READY:
+            if (
+                classifier.state(view.pods.get(order.key), order.uid, order.node)
+                is PodState.waiting
+            ):
                 starting.append(order)
                 owners.setdefault(order.node, gang.key)
     for name, what in shortages(view, starting, without=freed):

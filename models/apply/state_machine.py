@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from models.apply.enforcer import PodBatch
 from models.apply.evictions import make_room, remaining, resize, victims
 from models.apply.live_state import (
-    READY,
     STARTED,
     ClusterView,
     LivePod,
@@ -29,7 +28,7 @@ from models.apply.recovery import (
     recover,
     settle_cut_gangs,
 )
-from models.apply.request_steps import settle_requests, start_on_request, tell_waiting
+from models.apply.request_steps import report_waiting, settle_requests, start_on_request
 from models.apply.requests import ApplyLimits, GangVerdict, Halt, Outcome, Steps, Verdict
 from models.apply.session import ApplySession, Failure, Halted, Lanes
 from models.apply.staleness import gang_changes, stopped_uids
@@ -148,7 +147,7 @@ class _PlanRun:
             if not self._has_verdict(gang):
                 self._record_stopped(gang)
         yield from settle_cut_gangs(session, orders)
-        yield from tell_waiting(session, orders)
+        yield from report_waiting(session, orders)
         yield from note_stuck_nodes(session)
 
     def _start_all(self, gangs: Iterable[GangActions]) -> Steps[list[GangActions]]:
@@ -188,7 +187,7 @@ class _PlanRun:
     def _needs_evictions(self, gang: GangActions) -> bool:
         """Whether it does not fit now, but will once other gangs have stopped."""
         view = self.session.view
-        waiting = [order for order in gang.starts if self.session.state(order) in READY]
+        waiting = [order for order in gang.starts if self.session.state(order) is PodState.waiting]
         freed = stopped_uids(self.orders)
         return bool(shortages(view, waiting)) and not shortages(view, waiting, without=freed)
 
@@ -197,9 +196,7 @@ class _PlanRun:
         session = self.session
         if self._has_verdict(gang):
             return
-        if (
-            gang.on_request
-        ):  # its pods go where they like on its nodes: nobody else is on the way there
+        if gang.on_request:  # no other pods may be on the way to its nodes
             yield from lanes.finish()
             if not self._is_answered(gang) and (changed := self._changes(gang)):
                 yield from withdraw(session, PodBatch.of(self.orders.plan, gang), changed)
@@ -211,7 +208,11 @@ class _PlanRun:
         states = [session.state(order) for order in gang.starts]
         begun = any(state in STARTED for state in states)
         # Pods that have finished may be all that started of it: then the others still wait.
-        if begun and not any(state in READY for state in states) and self._started_here(batch):
+        if (
+            begun
+            and not any(state is PodState.waiting for state in states)
+            and self._started_here(batch)
+        ):
             session.record(self._unchanged(batch, sum(one not in STARTED for one in states)))
             return
         yield from lanes.free_one()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from models.units import first_of, plural
 from planner.cli.doctor_findings import Finding, passed, warned
-from planner.cluster.pages import list_objects
+from planner.cluster.pages import is_served, list_objects
 from planner.cluster.rights import GATE
 from planner.cluster.transport import Reply, Transport, Tree, core, grouped
 from planner.errors import GangplanError
@@ -85,7 +85,7 @@ def _listed(opted: Mapping[str, str]) -> str:
 def _without(transport: Transport, opted: Mapping[str, str], policy: Reply) -> Finding:
     """What it means that the policy cannot be read."""
     past = f"pods of {_listed(opted)} start without gangplan"
-    if not _is_served(transport):
+    if not is_served(transport, *_API, GATE[0].resource):
         what = f"this server has no MutatingAdmissionPolicy: {past}"
         hint = "put the gate into their pod templates (docs/apply.md); Kubernetes 1.36 serves it"
         return warned("gate", what, hint)
@@ -93,11 +93,6 @@ def _without(transport: Transport, opted: Mapping[str, str], policy: Reply) -> F
         return warned("gate", f"there is no policy {GATE[0].name}: {past}", _INSTALL)
     what = f"not checked: {one_line(policy.message)}"
     return warned("gate", what, f"{GATE[0].name} of deploy/gate grants it")
-
-
-def _is_served(transport: Transport) -> bool:
-    found = objects(transport.send("GET", "/apis/" + "/".join(_API)).body, "resources")
-    return any(text(one, "name") == GATE[0].resource for one in found)
 
 
 def _faults(policy: Tree, binding: Reply, gate: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ discovery documents; versions are checked before they become part of a path.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -216,10 +217,14 @@ class ServedKind:
 
 def served_groups(transport: Transport) -> frozenset[str] | None:
     """The API groups; None if the server does not say."""
-    reply = transport.send("GET", API_GROUPS)
-    if not reply.ok:
-        return None
-    return frozenset(name for one in objects(reply.body, "groups") if (name := text(one, "name")))
+    found = _served_versions(transport.send("GET", API_GROUPS))
+    return None if found is None else frozenset(found)
+
+
+def is_served(transport: Transport, group: str, version: str, plural: str) -> bool:
+    """Whether a resource can be listed; also if the user may not know. Raises UnavailableError."""
+    listable = _listable(transport, f"{API_GROUPS}/{group}/{version}")
+    return listable is None or plural in listable
 
 
 def discover(transport: Transport, kinds: Sequence[Kind]) -> tuple[list[ServedKind], list[Kind]]:
@@ -228,17 +233,14 @@ def discover(transport: Transport, kinds: Sequence[Kind]) -> tuple[list[ServedKi
     Raises UnavailableError, NotPermittedError.
     """
     served = _served_versions(_document(transport, API_GROUPS))
-    resources: dict[str, set[str] | None] = {}
+    listed = functools.cache(functools.partial(_listable, transport))
 
     def has(kind: Kind, version: str) -> bool:
         if kind.beside != kind.group and served is not None and kind.beside not in served:
             return False
         if kind.certain or not kind.group:
             return True
-        path = f"{API_GROUPS}/{kind.group}/{version}"
-        if path not in resources:
-            resources[path] = _listable(_document(transport, path))
-        listable = resources[path]
+        listable = listed(f"{API_GROUPS}/{kind.group}/{version}")
         return listable is None or kind.plural in listable
 
     found, absent = [], []
@@ -283,8 +285,9 @@ def _candidates(kind: Kind, served: dict[str, list[str]] | None) -> tuple[str, .
     return known + tuple(version for version in there if version not in known)
 
 
-def _listable(resources: Reply) -> set[str] | None:
-    """Plurals that can be listed; None if the user may not know."""
+def _listable(transport: Transport, path: str) -> set[str] | None:
+    """Plurals of a group's version that can be listed; None if the user may not know."""
+    resources = _document(transport, path)
     if not resources.ok:
         return None if resources.status == 403 else set()
     return {

@@ -116,7 +116,7 @@ def _list(kind: str, version: str, items: Sequence[Tree]) -> Tree:
 def _live(uid: str, request: PlacementRequest) -> LiveRequest:
     tree = request.object.tree
     conditions = objects(tree, "status", "conditions")
-    told = next((one for one in conditions if one.get("type") == "Provisioned"), {})
+    condition = next((one for one in conditions if one.get("type") == "Provisioned"), {})
     return LiveRequest(
         namespace=request.object.namespace,
         name=request.object.name,
@@ -128,8 +128,8 @@ def _live(uid: str, request: PlacementRequest) -> LiveRequest:
         pods=len(request.members),
         missing=sum(map(len, request.missing)),
         admitted=request.admitted,
-        since=time_of(text(told, "lastTransitionTime")),
-        message=text(told, "message") or "",
+        since=time_of(text(condition, "lastTransitionTime")),
+        message=text(condition, "message") or "",
     )
 
 

@@ -89,19 +89,15 @@ def pending_pods(view: ClusterView, classifier: PodClassifier) -> tuple[PendingP
     return tuple(sorted(found, key=lambda pending: pending.pod))
 
 
-def has_requests_to_settle(
-    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None = None
-) -> bool:
-    """Whether recovery has to answer requests for a placement, or to take labels off nodes."""
-    return is_unsettled(_session(view, classifier, pending_limit_s))
-
-
 def to_recover(
-    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None = None
+    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None, *, answers: bool
 ) -> tuple[str, ...] | None:
-    """Namespaces of gangs that recovery has to write to or report, sorted; None if all is as recorded."""
+    """Namespaces of gangs that recovery has to write to or report, sorted; None if all is as recorded.
+
+    ``answers``: whether it may answer requests for a placement.
+    """
     session = _session(view, classifier, pending_limit_s)
-    found, kept = set[str](), True
+    found, kept = set[str](), not (answers and is_unsettled(session))
     for group in recorded_gangs(session.view, classifier):
         if group.waiting or group.partial or stuck_group_reason(session, group):
             found.add(group.batch.gang[0])

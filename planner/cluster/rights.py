@@ -358,6 +358,11 @@ def _missing_in(transport: Transport, rights: Sequence[Right]) -> dict[str, list
     return dict(sorted(found.items()))
 
 
+def unanswered(transport: Transport, view: ClusterView) -> list[Right]:
+    """The missing rights for which requests for a placement stay without an answer."""
+    return missing_rights(transport, PLACING) if view.requests else []
+
+
 def unanswered_warning(missing: Sequence[Right]) -> str:
     """The warning that requests for a placement are left out, with the rights that are missing."""
     listed = "; ".join(map(describe, missing))

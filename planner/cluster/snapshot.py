@@ -388,7 +388,7 @@ class ListFile:
                 yield msgspec.json.encode(found)
 
     def _is_special(self, pod: Any) -> bool:  # noqa: ANN401  # a struct made at run time
-        """Whether more than its kept fields says what is kept of a pod: marks, its end, or a rule."""
+        """Whether more than its kept fields says what is kept of a pod: a place, its end, or a rule."""
         metadata, status = pod.metadata, pod.status
         return (
             self._request.leave is not None
@@ -400,7 +400,7 @@ class ListFile:
         )
 
     def _by_fields(self, item: Raw) -> Iterator[bytes]:
-        """What is kept of an object, field by field; of pods without marks that only a tenant claims."""
+        """What is kept of an object, field by field; of pods without places that only a tenant claims."""
         tree = tree_of(item)
         if tree is None:
             return

@@ -81,7 +81,7 @@ def _within_its_pods(gang: Gang) -> Gang:
 def at_no_price(instance: Instance, movable: Collection[int]) -> Instance:
     """The instance in which these running gangs (indices) move at no price, as an audit supposes.
 
-    Only who runs, and how fast, counts: of the objectives goodput is left. Nobody is stopped, and running
+    Only who runs, and how fast, counts: of the objectives goodput is left. No gang is stopped, and running
     gangs keep their numbers of pods. Reservations, limits on moves and disruption budgets are left out. Where
     GPUs of an unknown index matter, nodes decide about GPUs: a plan with indices would gain only by knowing
     them.

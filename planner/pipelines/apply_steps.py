@@ -325,6 +325,38 @@ def sender_of(
     return sender
 
 
+def recover(
+    view: ClusterView,
+    options: ApplyOptions,
+    sender: RequestSender,
+    warn: Callable[[str], None],
+    on_event: OnEvent = lambda *_: None,
+) -> Verdict | None:
+    """Complete, withdraw or report what earlier runs left incomplete; None if that is nothing.
+
+    Raises NotPermittedError before the first write.
+    """
+    from models.apply.live_state import PodClassifier
+    from models.apply.state_machine import recover_gangs
+    from planner.cluster import rights
+    from planner.cluster.plan_status import to_recover
+    from planner.cluster.request_sender import run_machine
+
+    settings = sender.settings
+    if unread := sender.reader.records.unread:
+        warn(f"ignored: no records of starts: configmaps {', '.join(unread[:5])}")
+    if unanswered := rights.unanswered(sender.wire, view):
+        warn(rights.unanswered_warning(unanswered))
+    classifier, limit = PodClassifier(settings.scheduling_gate), settings.pending_limit_s
+    namespaces = to_recover(view, classifier, limit, answers=not unanswered)
+    if namespaces is None:
+        return None
+    evictions, backend = options.evict_partial, settings.gpu_backend
+    wanted = rights.work_rights(namespaces, evictions=evictions, backend=backend)
+    rights.require(sender.wire, wanted)
+    return run_machine(recover_gangs(view, options.limits(settings)), sender, on_event)
+
+
 def check_and_apply(
     plan: VerifiedPlan,
     options: ApplyOptions,

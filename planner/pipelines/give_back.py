@@ -8,18 +8,16 @@ that is cut off goes on with the next one. Needs no right that ``run`` does not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.apply.live_state import LivePod, PodClassifier
 from models.apply.recovery import recorded_gangs
 from models.apply.requests import Done, Gone, NotDone
-from models.apply.state_machine import recover_gangs
 from planner.cluster import rights
 from planner.cluster.lock import read_lease, time_of
-from planner.cluster.plan_status import to_recover
-from planner.cluster.request_sender import LEAST_LEFT_S, RequestSender, run_machine
+from planner.cluster.request_sender import LEAST_LEFT_S, RequestSender
 from planner.cluster.retry import KnownRights, RetryingTransport
 from planner.cluster.transport import Tree, send_all
 from planner.cluster.writes import event_of, pod_request
@@ -27,6 +25,7 @@ from planner.errors import Fault, LockedError
 from planner.pipelines.apply_steps import (
     ApplyOptions,
     ClusterTarget,
+    recover,
     run_paths,
     sender_of,
     take_lock,
@@ -75,7 +74,7 @@ def give_back(request: GiveBackRequest, console: Console, stop: Stop) -> GivenBa
         lock = take_lock(wire, console, stop, options, operation="give-back")
         try:
             sender = sender_of(wire, lock, stop, request.settings, options, known=known)
-            return _Attempt(request, options, lock, sender, stop).carry_out()
+            return _Attempt(request, options, lock, sender, stop, console.warn).carry_out()
         finally:
             lock.release()  # what it says of the last run stays
 
@@ -89,6 +88,7 @@ class _Attempt:
     lock: Lock
     sender: RequestSender
     stop: Stop
+    warn: Callable[[str], None]
 
     def carry_out(self) -> GivenBack:
         view, classifier = (
@@ -99,7 +99,9 @@ class _Attempt:
         found = GivenBack(quiet_s)
         if quiet_s is None or quiet_s < self.request.after_s:
             return found
-        view = self._recovered(view, classifier)
+        if recover(view, self.options, self.sender, self.warn) is not None:
+            self.stop.check()
+            view = self.sender.read_view()
         begun = {order.key for group in recorded_gangs(view, classifier) for order in group.waiting}
         pods = _waiting(view, classifier)
         spaces = sorted({pod.namespace for pod in pods})
@@ -120,20 +122,6 @@ class _Attempt:
             created = [time_of(at(tree, "metadata", "creationTimestamp")) for tree in trees]
             since = min((one for one in created if one is not None), default=None)
         return None if since is None else self.lock.now() - since
-
-    def _recovered(self, view: ClusterView, classifier: PodClassifier) -> ClusterView:
-        """The cluster after what earlier runs have begun is completed or withdrawn."""
-        settings = self.sender.settings
-        namespaces = to_recover(view, classifier, settings.pending_limit_s)
-        if namespaces is None:
-            return view
-        backend = settings.gpu_backend
-        wanted = rights.work_rights(namespaces, evictions=False, backend=backend)
-        rights.require(self.sender.wire, wanted)
-        machine = recover_gangs(view, self.options.limits(settings))
-        run_machine(machine, self.sender, lambda *_: None)
-        self.stop.check()
-        return self.sender.read_view()
 
     def _send(self, pods: Sequence[LivePod], found: GivenBack) -> None:
         """Take off the gate; the uid keeps a pod that is made again under the name as it is."""

@@ -36,6 +36,7 @@ from planner.pipelines.apply_steps import (
     check_rights,
     exit_code,
     ordered,
+    recover,
     run_paths,
     sender_of,
     settings_to_run,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from planner.cluster.proxy import ProxyTransport
     from planner.cluster.request_sender import RequestSender
     from planner.cluster.retry import KnownRights
-    from planner.cluster.transport import Right
     from planner.pipelines.plan import Planned
     from planner.show.console import Console
 
@@ -266,44 +266,18 @@ class _LockedRun:
 
     def _recover(self) -> Verdict:
         """Complete, withdraw or report what earlier runs left incomplete."""
-        from models.apply.state_machine import recover_gangs
-        from planner.cluster import rights
-        from planner.cluster.plan_status import has_requests_to_settle, to_recover
-        from planner.cluster.request_sender import run_machine
-
-        run, settings = self.run, self.sender.settings
-        options, classifier = run.request.options, self._classifier
+        run = self.run
         view = self.sender.read_view()
         run.report.cluster = view.cluster
         run.stop.check()
-        if unread := self.sender.reader.records.unread:
-            run.warn(f"ignored: no records of starts: configmaps {', '.join(unread[:5])}")
-        limit = settings.pending_limit_s
-        namespaces = to_recover(view, classifier, limit)
-        unanswered = self._unanswered(view)
-        if unanswered:
-            run.warn(rights.unanswered_warning(unanswered))
-        unsettled = not unanswered and has_requests_to_settle(view, classifier, limit)
-        if namespaces is None and not unsettled:
-            return Verdict()
-        backend = settings.gpu_backend
-        rights.require(
-            self.sender.wire,
-            rights.work_rights(namespaces or (), evictions=options.evict_partial, backend=backend),
-        )
         progress = ApplyProgress(run.console, run.clock)
-        machine = recover_gangs(view, options.limits(settings))
-        verdict = run_machine(machine, self.sender, progress.on_event)
+        verdict = recover(view, run.request.options, self.sender, run.warn, progress.on_event)
+        if verdict is None:
+            return Verdict()
         run.console.clear_live()
         run.report.recovered = verdict
         show_verdict(run.console, None, verdict, self._undo_commands)
         return verdict
-
-    def _unanswered(self, view: ClusterView) -> list[Right]:
-        """The missing rights for which requests for a placement stay without an answer."""
-        from planner.cluster import rights
-
-        return rights.missing_rights(self.sender.wire, rights.PLACING) if view.requests else []
 
     def _plan_and_apply(self, recovered: Verdict) -> None:
         """Plan and apply; once more if the cluster changed in between."""
@@ -353,7 +327,7 @@ class _LockedRun:
             run.target(),
             self.sender.reader.store,
             {} if recovered.gangs else self.sender.reader.listed,
-            skip=request.skip | (rights.REQUESTS if self._unanswered(view) else frozenset()),
+            skip=request.skip | (rights.REQUESTS if rights.unanswered(wire, view) else frozenset()),
             intents=lambda: self.sender.reader.records.intents,
             leave=rights.waits_in(unserved, self._classifier) if unserved else None,
             known=self.known,
@@ -404,7 +378,7 @@ class _LockedRun:
             lock.remember(after)
 
     def _apply(self, plan: VerifiedPlan) -> None:
-        """Apply the plan, if it orders or tells anything, or a gang is half stopped.
+        """Apply the plan, if it orders or reports anything, or a gang is half stopped.
 
         Raises StaleError before the first write.
         """
@@ -442,7 +416,7 @@ class _LockedRun:
         """Set status and exit code from the verdicts on all gangs."""
         report = self.run.report
         recovered, applied = report.recovered, report.applied
-        # A gang whose intents were withdrawn is planned anew: that is no failure.
+        # A gang whose record was removed is planned anew: that is no failure.
         withdrawn = {one.gang for one in recovered.gangs if one.outcome is Outcome.skipped} - {
             one.gang for one in applied.gangs
         }

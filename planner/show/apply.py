@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from models.apply.evictions import to_evict, victims
-from models.apply.live_state import READY, ClusterView
+from models.apply.live_state import ClusterView, PodState
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop, Resize
 from models.apply.requests import (
     ApplyLimits,
@@ -128,7 +128,7 @@ def _waits(session: ApplySession, order: PodStart, old: Collection[str]) -> bool
     if pod is None or pod.uid in old:
         return True
     uid = pod.uid if order.uid in {"", *old} else order.uid
-    return session.classifier.state(pod, uid, order.node) in READY
+    return session.classifier.state(pod, uid, order.node) is PodState.waiting
 
 
 def announce_changes(

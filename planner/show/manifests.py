@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from models.apply.enforcer import PodBatch
+from models.apply.intents import Intent
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
 from models.documents.cluster import HOSTNAME_LABEL, NodeDocument
 from models.units import plural
@@ -77,9 +77,8 @@ def _gang(gang: GangActions, orders: PlanActions, hosts: Mapping[str, str]) -> G
     stops = () if gang.decision == "resize" else gang.stops
     old = {stop.uid for stop in stops}
     now = tuple(pod for pod in gang.starts if pod.uid and pod.uid not in old)
-    batch = PodBatch(gang.key, orders.plan, len(now), now)
     found = [_eviction(stop) for stop in stops]
-    found += [_patch(batch, pod, orders.gate, hosts.get(pod.node)) for pod in now]
+    found += [_patch(orders, pod, hosts.get(pod.node)) for pod in now]
     remarks = [
         f"role {one.role}: {one.before} to {one.after} pods, by its controller's scale field"
         for one in gang.resizes
@@ -92,8 +91,8 @@ def _gang(gang: GangActions, orders: PlanActions, hosts: Mapping[str, str]) -> G
     return GangObjects("/".join(gang.key), gang.decision, tuple(found), tuple(remarks))
 
 
-def _patch(batch: PodBatch, pod: PodStart, gate: str, host: str | None) -> Json:
-    intent = batch.intent(pod)
+def _patch(orders: PlanActions, pod: PodStart, host: str | None) -> Json:
+    intent = Intent(orders.plan, pod.node, pod.gpus or None, pod.rank)
     metadata = {
         "name": pod.name,
         "namespace": pod.namespace,
@@ -101,7 +100,7 @@ def _patch(batch: PodBatch, pod: PodStart, gate: str, host: str | None) -> Json:
         "labels": intent.labels(),
         "annotations": dict(sorted(intent.annotations().items())),
     }
-    spec = {"schedulingGates": [{"name": gate, "$patch": "delete"}], **_pin(pod, host)}
+    spec = {"schedulingGates": [{"name": orders.gate, "$patch": "delete"}], **_pin(pod, host)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -171,7 +171,7 @@ def ordered(pod: Tree, gpus: tuple[int, ...] | None, node: str = "n1", count: in
 def seen(pod: Tree, gpus: tuple[int, ...] | None, node: str = "n1") -> LivePod:
     """The pod with its intent on it."""
     metadata = pod["metadata"]
-    intent = Intent(PLAN, "g", 1, node, gpus)
+    intent = Intent(PLAN, node, gpus)
     return LivePod(
         metadata["namespace"], metadata["name"], metadata["uid"], "1", gates=(GATE,), intent=intent
     )

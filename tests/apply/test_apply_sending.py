@@ -31,7 +31,7 @@ from planner.cluster.transport import JSON, LOST, STRATEGIC, ApiRequest, Reply, 
 from planner.cluster.writes import COST, event_of, scale
 
 ORDER = PodStart("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
-INTENT = Intent("gp-0123456789abcdef0123", "vit", "n1", (0, 1))
+INTENT = Intent("gp-0123456789abcdef0123", "n1", (0, 1))
 GATED = LivePod("team", "vit-0", "u-1", "7", gates=("gangplan.dev/placement",), intent=INTENT)
 WRITE = req.Ungate(ORDER, GATED)
 RECORD = StartRecord(("team", "vit"), INTENT.plan, (PodPlace("vit-0", "u-1", "n1", (0, 1)),))

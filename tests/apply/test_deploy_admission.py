@@ -28,7 +28,7 @@ CASES = yaml.load(
 )
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-INTENT = Intent("gp-0123456789abcdef0123", "llama", "n1", (0, 1))
+INTENT = Intent("gp-0123456789abcdef0123", "n1", (0, 1))
 BACK_ENDS = ("nvidia.com/use-gpuuuid",)
 HOST = "kubernetes.io/hostname"
 

@@ -81,7 +81,7 @@ def test_what_a_pod_says_of_itself_counts_only_for_the_gpus_it_runs_on(
     cluster.add_pod("runs", gpus=2, node="n1", annotations=says)
     recorded(cluster, "ours")
     pods = read(cluster).pods
-    assert pods["default", "ours"].intent == Intent(PLAN, "vit", "n1", (4, 5))
+    assert pods["default", "ours"].intent == Intent(PLAN, "n1", (4, 5))
     assert (pods["default", "ours"].place, pods["default", "ours"].indices) == ("n1", (4, 5))
     assert (pods["default", "forged"].intent, pods["default", "forged"].place) == (None, None)
     assert pods["default", "runs"].indices == (0, 1)

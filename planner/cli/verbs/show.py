@@ -84,7 +84,7 @@ def show(
 def explain_next(console: Console, plan: PlanDocument) -> str | None:
     """The command that says why a gang waits; None if none waits.
 
-    Of those that nobody holds, the one of highest priority: why the others wait is known to who holds them.
+    Of those that are not held, the one of highest priority: who holds the others knows why they wait.
     """
     waits = {gang.key for gang in plan.spec.gangs if gang.decision == "wait"}
     gangs = [gang for gang in plan.instance.gangs if gang.key in waits]

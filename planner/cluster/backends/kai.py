@@ -1,6 +1,6 @@
 """The back end ``kai``: pods of KAI Scheduler are bound by KAI's binder, each by a BindRequest.
 
-The name is the lock: KAI names them after their pods, too, and nobody's is overwritten. The binder looks
+The name is the lock: KAI names them after their pods, too, and none is overwritten. The binder looks
 neither at room nor at gangs, and cannot bind a pod with a gate: gates go once all requests are there.
 Read in the source of KAI 0.17, whose internal contract this is.
 """
@@ -12,10 +12,10 @@ from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, Gone, Rejected
 from planner.cluster.backends.base import Backend
+from planner.cluster.pages import is_served
 from planner.cluster.transport import Reply, Transport, Tree, grouped
 from planner.cluster.writes import event_of
 from planner.read.kube.lookup import mapping, objects, text, texts
-from planner.untrusted_text import one_line
 
 GROUP, VERSION, PLURAL = "scheduling.run.ai", "v1alpha2", "bindrequests"
 SCHEDULER = "kai-scheduler"
@@ -39,12 +39,7 @@ class Kai(Backend):
     )
 
     def unserved(self, wire: Transport) -> str | None:
-        reply = wire.send("GET", f"/apis/{GROUP}/{VERSION}")
-        if reply.ok and any(
-            text(one, "name") == PLURAL for one in objects(reply.body, "resources")
-        ):
-            return None
-        return _UNSERVED if reply.ok or reply.status == 404 else one_line(reply.message)
+        return None if is_served(wire, GROUP, VERSION, PLURAL) else _UNSERVED
 
     def allocate(self, wire: Transport, order: PodStart, seen: LivePod, pod_tree: Tree) -> Event:
         """Create the request of the pod; one of an earlier plan of ours is deleted first."""

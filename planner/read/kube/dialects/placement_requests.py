@@ -41,7 +41,6 @@ _LONGEST_NAME = 200
 
 GATED = "its pod templates have scheduling gates; a workload that asks for its placement needs none"
 MERGED = "its pod sets were joined (podSetMergePolicy), and those that were joined to another get no nodes"
-NO_TEMPLATE = "a PodTemplate of its request is not in the input"
 
 
 def requests(api: Objects) -> Iterator[base.PlacementRequest]:
