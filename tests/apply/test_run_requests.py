@@ -298,6 +298,40 @@ def test_eight_gangs_share_a_node_and_no_more(memory: Benches) -> None:
     labels_are_those_of_gangs(bench)
 
 
+ODD_SETS: dict[str, Any] = {
+    "more pods than there is memory": [{"count": 10**18, "podTemplateRef": {"name": "odd"}}],
+    "more than any integer": [{"count": 10**30, "podTemplateRef": {"name": "odd"}}],
+    "fewer than none": [{"count": -1, "podTemplateRef": {"name": "odd"}}],
+    "no pods": [{"count": 0, "podTemplateRef": {"name": "odd"}}],
+    "a count in words": [{"count": "one", "podTemplateRef": {"name": "odd"}}],
+    "no template": [{"count": 1, "podTemplateRef": {"name": "nowhere"}}],
+    "no reference": [{"count": 1, "podTemplateRef": 7}, None],
+    "no sets": "none",
+}
+"""``spec.podSets`` of a request; ``odd``: a template that is there."""
+
+
+@pytest.mark.parametrize("odd", ODD_SETS)
+def test_an_odd_request_stops_nobody_else(odd: str, memory: Benches) -> None:
+    bench = memory(beside_kueue(1))
+    for name in ("good", "odd"):
+        kueue(bench).submit(name, (1, 8), priority=name == "odd")
+    kueue(bench).step()
+    template = bench.cluster.objects.get(
+        bench.cluster.kinds.named("PodTemplate"), "default", "ppt-job-odd-gangplan-1-main"
+    )
+    bench.cluster.put({**template, "metadata": {"name": "odd"}})
+    bench.cluster.change(
+        "ProvisioningRequest",
+        "job-odd-gangplan-1",
+        lambda tree: tree | {"spec": tree["spec"] | {"podSets": ODD_SETS[odd]}},
+    )
+    done = bench.ran()
+    assert "ProvisioningRequest default/job-odd-gangplan-1: " in done.err
+    kueue(bench).step()
+    assert (bound(bench, "good"), bound(bench, "odd")) == (["n0"], [])
+
+
 def test_without_the_rights_for_it_nothing_of_kueue_is_planned(memory: Benches) -> None:
     bench = memory(beside_kueue(2))
     kueue(bench).submit("llama", (1, 8))

@@ -368,7 +368,7 @@ class PlacementRequest:
     state: RequestState
     stands_for: frozenset[Key]
     sets: tuple[PodSet, ...]
-    missing: tuple[tuple[int, ...], ...]
+    missing: tuple[Sequence[int], ...]
     nodes: tuple[tuple[str, ...], ...] = ()
     members: frozenset[PodKey] = frozenset()
     plan: str | None = None

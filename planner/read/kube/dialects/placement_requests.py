@@ -26,6 +26,7 @@ from planner.read.kube.lookup import (
     objects,
     text,
     texts,
+    whole,
 )
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
@@ -72,14 +73,14 @@ def _read(
     sizes = [one.role.size or 0 for one in sets]
     nodes = detailed_nodes(details, sizes) if holds_condition(request.tree, "Provisioned") else None
     state = _state(request, api, placed=nodes is not None)
-    missing = _missing(sets, nodes, consumers) if nodes is not None else [*map(range, sizes)]
+    missing = [*map(range, sizes)] if nodes is None else _missing(sets, nodes, consumers)
     owners, workload = api.owners(request), api.owner_of(request)
     return base.PlacementRequest(
         request,
         state,
         frozenset((request.key, *owners)),
         tuple(sets),
-        tuple(map(tuple, missing)),
+        tuple(missing),
         tuple(map(tuple, nodes or ())),
         frozenset((pod.namespace, pod.name) for pod in consumers),
         details.get(PLAN_DETAIL),
@@ -114,7 +115,7 @@ def _sets(request: KubeObject, api: Objects) -> Iterator[base.PodSet]:
         template = api.named("", "PodTemplate", request.namespace, named)
         prefix = f"ppt-{request.name}-"
         role = named.removeprefix(prefix) if named.startswith(prefix) else f"set-{number}"
-        size = base.count(podset, "count", absent=None)
+        size = base.count(podset, "count", absent=None) if whole(podset, "count") else None
         yield base.PodSet(
             base.RoleSpec(role, size),
             {} if template is None else _plain(mapping(template.tree, "template")),
@@ -137,7 +138,7 @@ def _pod(request: KubeObject, number: int, role: str, owner: Tree, index: int) -
 
 def _missing(
     sets: Sequence[base.PodSet], nodes: Sequence[Sequence[str]], consumers: Sequence[KubeObject]
-) -> list[list[int]]:
+) -> Sequence[Sequence[int]]:
     """By set the numbers of the pods that are not bound yet: of each node as many as were planned there."""
     there = [pod for pod in consumers if _has_place(pod)]
     if len(there) >= sum(map(len, nodes)):
