@@ -89,20 +89,22 @@ def pending_pods(view: ClusterView, classifier: PodClassifier) -> tuple[PendingP
     return tuple(sorted(found, key=lambda pending: pending.pod))
 
 
-def to_recover(
+def is_to_recover(
     view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None, *, answers: bool
-) -> tuple[str, ...] | None:
-    """Namespaces of gangs that recovery has to write to or report, sorted; None if all is as recorded.
+) -> bool:
+    """Whether recovery has anything to write or to report.
 
     ``answers``: whether it may answer requests for a placement.
     """
     session = _session(view, classifier, pending_limit_s)
-    found, kept = set[str](), not (answers and is_unsettled(session))
-    for group in recorded_gangs(session.view, classifier):
-        if group.waiting or group.partial or stuck_group_reason(session, group):
-            found.add(group.batch.gang[0])
-        kept = kept and not (group.to_mark or group.over)
-    return tuple(sorted(found)) if found or not kept else None
+    return (answers and is_unsettled(session)) or any(
+        group.waiting
+        or group.partial
+        or group.to_mark
+        or group.over
+        or stuck_group_reason(session, group)
+        for group in recorded_gangs(session.view, classifier)
+    )
 
 
 def _session(

@@ -326,16 +326,15 @@ def namespaces_without_start_rights(
 ) -> dict[str, list[Right]]:
     """Namespaces where our pods wait and rights to start them are missing, with these.
 
-    Empty if it is missing in all of them: then ``require`` fails. One namespace without rights, which
-    any tenant may fill with waiting pods, must not stop a run for the others.
+    Empty if there is nothing of ours anywhere else: then ``check_rights`` fails. One namespace without
+    rights, which any tenant may fill with waiting pods, must not stop a run for the others.
     """
-    pods = view.pods.values()
-    ours = (pod for pod in pods if pod.stays and not pod.expected)
-    waiting = sorted({pod.namespace for pod in ours if not classifier.started(pod)})
-    if len(waiting) < 2:
-        return {}
+    ours = [pod for pod in view.pods.values() if pod.stays and (pod.gpus or pod.gates)]
+    waiting = sorted(
+        {pod.namespace for pod in ours if not (pod.expected or classifier.started(pod))}
+    )
     found = _missing_in(transport, work_rights(waiting, evictions=False, backend=backend))
-    return {} if len(found) == len(waiting) else found
+    return found if any(pod.namespace not in found for pod in ours) else {}
 
 
 def namespaces_without_eviction_rights(

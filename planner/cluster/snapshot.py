@@ -44,6 +44,7 @@ from planner.read.kube.lookup import text
 from planner.read.kube.objects import Gatherer, belongs_to_nothing
 from planner.read.kube.pods.placement import FINISHED
 from planner.read.kube.pruning import GONE
+from planner.read.kube.records import START
 from planner.signals import ignored
 from planner.untrusted_text import one_line, safe
 
@@ -60,7 +61,7 @@ class SnapshotRequest:
     """``namespaces``: only these, for namespaced kinds; empty: all. ``skip``: resources left out.
 
     ``intents``: of the records of starts, by the uids of pods; None: read those of ``lock_namespace``.
-    ``leave``: whether a pod is left out.
+    ``leave``: whether a pod is left out that keeps no room for its start.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -71,9 +72,8 @@ class SnapshotRequest:
 
     def planned(self, pod: Tree) -> Tree | None:
         """The pod with what is recorded of its start; None if it is left out."""
-        if self.leave is not None and self.leave(pod):
-            return None
-        return meant(pod, self.intents or {})
+        found = meant(pod, self.intents or {})
+        return None if self.leave is not None and START not in found and self.leave(pod) else found
 
 
 class LiveLists:

@@ -334,12 +334,12 @@ def recover(
 ) -> Verdict | None:
     """Complete, withdraw or report what earlier runs left incomplete; None if that is nothing.
 
-    Raises NotPermittedError before the first write.
+    What the account may not write is said of the gang alone: tenants choose who may write in a namespace.
     """
     from models.apply.live_state import PodClassifier
     from models.apply.state_machine import recover_gangs
     from planner.cluster import rights
-    from planner.cluster.plan_status import to_recover
+    from planner.cluster.plan_status import is_to_recover
     from planner.cluster.request_sender import run_machine
 
     settings = sender.settings
@@ -348,12 +348,8 @@ def recover(
     if unanswered := rights.unanswered(sender.wire, view):
         warn(rights.unanswered_warning(unanswered))
     classifier, limit = PodClassifier(settings.scheduling_gate), settings.pending_limit_s
-    namespaces = to_recover(view, classifier, limit, answers=not unanswered)
-    if namespaces is None:
+    if not is_to_recover(view, classifier, limit, answers=not unanswered):
         return None
-    evictions, backend = options.evict_partial, settings.gpu_backend
-    wanted = rights.work_rights(namespaces, evictions=evictions, backend=backend)
-    rights.require(sender.wire, wanted)
     return run_machine(recover_gangs(view, options.limits(settings)), sender, on_event)
 
 

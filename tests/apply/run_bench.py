@@ -343,6 +343,23 @@ def reviewing(*denied: tuple[str, str, str]) -> Hook:
     return hook
 
 
+def closed(namespace: str) -> Hook:
+    """A tenant has taken the account's rights to pods of its namespace away."""
+    words = 'pods "x" is forbidden: User "u" cannot patch resource "pods" in API group ""'
+    refused = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": words}
+
+    def hook(call: Call) -> Answer | None:
+        if not call.path.endswith("/selfsubjectaccessreviews"):
+            own = f"/namespaces/{namespace}/pods/" in call.path
+            return (403, refused, {}) if own and call.method != "GET" else None
+        asked = call.body["spec"]["resourceAttributes"]
+        denied = asked["verb"] == "patch" and asked["resource"] == "pods"
+        allowed = not denied or asked.get("namespace", namespace) != namespace
+        return 201, {**call.body, "status": {"allowed": allowed}}, {}
+
+    return hook
+
+
 class Kill:
     """Ends the program once the server has carried out its ``at``-th write of all, the lock's too.
 

@@ -20,6 +20,7 @@ from run_bench import (
     Cut,
     Kill,
     RunBench,
+    closed,
     events,
     nodes,
     pod_group,
@@ -249,6 +250,26 @@ def test_a_missing_right_is_named_before_anything_of_a_gang_is_written(
     assert "run not permitted (exit 77)" in summary(result)
     if "jobs" in right:
         bench.ran("--skip", "jobs.batch")
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["run", "given back"])
+def test_who_closes_his_namespace_over_a_half_started_gang_stops_nobody_else(
+    away: bool, memory: Benches
+) -> None:
+    """Its second pod waits with a room of its own: of three nodes one is left."""
+    bench = memory(nodes(3))
+    bench.cluster.gang_of_pods("half", 2, namespace="closed")
+    with bench.meddled(Cut(1)):
+        bench.ran(code=7)
+    bench.cluster.gang_of_pods("good", 1)
+    bench.cluster.advance(3 * 3600)
+    with bench.meddled(closed("closed")):
+        result = bench.verb("status", "--give-back-after", "2h") if away else bench.run()
+    assert result.code == 7, result.err
+    assert "closed/half" in result.err
+    assert "bind gangplan-starting" in result.err
+    assert bench.standing("good") == 1
+    assert bench.standing("half") == 1
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from played_kueue import (
     condition,
     true,
 )
-from run_bench import Benches, Kill, RunBench, nodes, reviewing
+from run_bench import Benches, Kill, RunBench, closed, nodes, reviewing
 
 pytest_plugins = ("run_fixtures",)
 
@@ -341,6 +341,18 @@ def test_without_the_rights_for_it_nothing_of_kueue_is_planned(memory: Benches) 
         done = bench.ran("--wait", "2s")
     assert "gangplan-placing" in done.err
     assert (len(bound(bench, "gated")), told(bench, "llama"), labels(bench)) == (1, "", {})
+
+
+def test_gated_pods_in_a_closed_namespace_keep_no_request_from_its_answer(memory: Benches) -> None:
+    bench = memory(beside_kueue(2))
+    kueue(bench).submit("llama", (1, 8))
+    kueue(bench).step()
+    bench.cluster.gang_of_pods("rude", 2, namespace="closed", priority=9)
+    with bench.meddled(closed("closed")):
+        done = bench.ran()
+    assert "not permitted to start pods in closed" in done.err
+    kueue(bench).step()
+    assert len(bound(bench, "llama")) == 1
 
 
 def test_a_saved_plan_of_such_gangs_is_applied_once(memory: Benches) -> None:
