@@ -237,20 +237,22 @@ def check_rights(
 _CHOOSE = "kubernetes.gpuBackend of the Policy selects how nodes learn about GPUs"
 
 
-def check_view(plan: VerifiedPlan, view: ClusterView) -> None:
+def check_view(plan: VerifiedPlan, view: ClusterView, *, partly: bool = False) -> None:
     """Whether the facts the plan relied on still hold. Raises StaleError, or InputError of the back end.
 
-    If the plan has been applied in part, the machine leaves out what no longer holds.
+    If the plan has been applied in part, the machine leaves out what no longer holds. ``partly``: likewise
+    as long as there is anything else to do.
     """
     from models.apply.staleness import changes, has_started
 
     if not has_started(plan.orders, view):
-        found = [f"stale: {one}" for one in changes(plan.orders, view)]
-        if found:
+        found = changes(plan.orders, view)
+        left = {gang.key for gang in plan.orders.gangs}.difference(one.gang for one in found)
+        if found and not (partly and (left or plan.orders.waiting)):
             from models.units import time_text
 
             hint = f"plan again: this plan was made at {time_text(plan.orders.created_at)}"
-            raise StaleError(*_faults(found, hint))
+            raise StaleError(*_faults([f"stale: {one}" for one in found], hint))
     conflicts = plan.backend.check(plan.orders, view)
     if conflicts:
         raise InputError(*_faults(conflicts, _CHOOSE))
@@ -359,8 +361,10 @@ def check_and_apply(
     sender: RequestSender,
     on_event: OnEvent,
     on_checked: Callable[[ClusterView], None] = lambda _: None,
+    *,
+    partly: bool = False,
 ) -> Verdict:
-    """Read and check again, then apply. ``on_checked``: receives the checked view.
+    """Read and check again, then apply. ``on_checked``: receives the view. ``partly``: see ``check_view``.
 
     Raises StaleError, InputError and UnavailableError before the first write, nothing after it.
     """
@@ -369,7 +373,7 @@ def check_and_apply(
 
     view = sender.read_view()
     check_cluster(plan, view.cluster)
-    check_view(plan, view)
+    check_view(plan, view, partly=partly)
     on_checked(view)
     limits = options.limits(plan.settings, dry=sender.dry)
     return run_machine(apply_plan(plan.orders, view, limits), sender, on_event)

@@ -380,7 +380,8 @@ class _LockedRun:
     def _apply(self, plan: VerifiedPlan) -> None:
         """Apply the plan, if it orders or reports anything, or a gang is half stopped.
 
-        Raises StaleError before the first write.
+        Raises StaleError before the first write. Where it was planned once more, gangs that changed again
+        are left out: who makes his pods anew all the time stops nobody else.
         """
         from models.apply.request_steps import has_news
 
@@ -402,7 +403,14 @@ class _LockedRun:
 
         with run.phase("apply"):
             check_rights(plan, options, self.sender.wire, self.sender.read_view)
-            verdict = check_and_apply(plan, options, self.sender, progress.on_event, announce)
+            verdict = check_and_apply(
+                plan,
+                options,
+                self.sender,
+                progress.on_event,
+                announce,
+                partly=report.replanned,
+            )
             console.clear_live()
         report.applied = verdict
         shown = report.recovered.gangs

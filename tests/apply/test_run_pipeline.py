@@ -183,6 +183,25 @@ def test_a_cluster_that_moves_again_is_left_alone(
     assert four.last_run()["exit_code"] == 6
 
 
+def test_who_makes_his_pods_anew_all_the_time_stops_nobody_else(
+    memory: Benches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = memory(nodes(2))
+    bench.cluster.gang_of_pods("good", 1)
+    bench.cluster.gang_of_pods("restless", 1, gpus=1)
+
+    def again() -> None:
+        bench.cluster.remove("Pod", "restless-0")
+        bench.cluster.add_pod("restless-0", gpus=1, gates=["gangplan.dev/placement"])
+
+    while_solving(monkeypatch, again, again)
+    result = bench.ran(code=7)
+    assert "restless-0: skipped: pod default/restless-0 was replaced by another pod" in result.err
+    assert bench.standing("good") == 1
+    bench.ran()
+    assert bench.standing("restless") == 1
+
+
 def test_moves_of_the_cluster_that_the_plan_does_not_rely_on_are_none(
     bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,7 +513,7 @@ def test_metrics_tell_how_it_went_and_keep_the_last_success(bench: RunBench) -> 
 def test_a_bug_gives_the_lock_back_and_is_one_summary_too(
     bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(pipeline, "check_and_apply", broken)
