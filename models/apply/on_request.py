@@ -38,6 +38,9 @@ UNEVEN = (
 )
 
 
+OTHERS = "asks for other pods by now"
+
+
 def request_for(view: ClusterView, order: PodStart) -> LiveRequest | None:
     """The request that a pod is to come of."""
     return view.requests.get(request_of(order.uid))
@@ -60,8 +63,8 @@ class OnRequest:
         request = request_for(view, batch.pods[0])
         if request is None or request.state != "waits":
             return "its request for a placement waits no more"
-        if any(pod_of(view, order) is None for order in batch.pods):
-            return f"request {request} asks for other pods by now"
+        if _are_others(view, batch.pods):
+            return f"request {request} {OTHERS}"
         if _slot(view, batch) is None:
             return f"a node has the labels of {len(SLOT_KEYS)} gangs already"
         if _may_block_itself(view, batch.pods):
@@ -93,6 +96,12 @@ class OnRequest:
         if request is not None and request.keeps_nodes:
             return ()
         return tuple(unneeded_labels(view, {order.node for order in batch.pods}))
+
+
+def _are_others(view: ClusterView, orders: Iterable[PodStart]) -> bool:
+    """Whether the pods that are to come are not those of the plan: its templates are its tenant's."""
+    pods = ((pod_of(view, order), order.gpu_count) for order in orders)
+    return any(pod is None or pod.gpus != gpus for pod, gpus in pods)
 
 
 def _by_set(batch: PodBatch) -> list[list[str]]:
@@ -136,6 +145,8 @@ def contested(view: ClusterView, batch: PodBatch) -> str:
     roams = len(own) > 1 and any(request_for(view, order) for order in batch.pods[:1])
     used = None
     for node in sorted(own):
+        if node not in view.nodes:
+            return f"node {node} is gone"
         others = [p for p in pods_on(view, [node]) if p.node is None and p.uid not in uids]
         if not others:
             continue
@@ -290,7 +301,9 @@ class StatusAnswer(_ByReading):
         request = view.requests.get(self.seen.uid)
         if request is None:
             return "is gone"
-        return None if request.state == self.seen.state else f"is {request.state} by now"
+        if request.state != self.seen.state:
+            return f"is {request.state} by now"
+        return OTHERS if _are_others(view, self.pods) else None
 
     def request(self, view: ClusterView) -> Request:
         return AnswerRequest(view.requests[self.seen.uid], self.state, self.message, self.details)

@@ -115,11 +115,13 @@ class PlayedKueue:
             over = true(workload, "Finished") or not workload["spec"]["active"]
             if over or "deletionTimestamp" in workload["metadata"]:
                 continue
-            if not true(workload, "QuotaReserved"):
-                self._tell(
-                    WORKLOADS, workload["metadata"]["name"], QuotaReserved="True", Evicted="False"
-                )
-            self._sync(self.one(WORKLOADS, workload["metadata"]["name"]))
+            self.reserve(workload["metadata"]["name"])
+
+    def reserve(self, name: str) -> None:
+        """Reserve the quota of a workload, and do what is due for it."""
+        if not true(self.one(WORKLOADS, name), "QuotaReserved"):
+            self._tell(WORKLOADS, name, QuotaReserved="True", Evicted="False")
+        self._sync(self.one(WORKLOADS, name))
 
     def _sync(self, workload: Tree) -> None:
         name = workload["metadata"]["name"]

@@ -9,7 +9,7 @@ import random
 from typing import Any
 
 import pytest
-from apiserver import FakeCluster
+from apiserver import Answer, Call, FakeCluster
 from apiserver_kinds import Kind
 from conftest import Result
 from effort import examples, first_fast
@@ -272,6 +272,36 @@ def test_nobody_comes_where_pods_that_are_to_come_could_take_more(memory: Benche
     assert (len(bound(bench, "three")), len(bound(bench, "gated"))) == (3, 1)
 
 
+def test_nodes_that_go_while_a_gang_waits_for_others_to_come_stop_its_start(
+    memory: Benches,
+) -> None:
+    """As above, but the one that waits is Kueue's, too; its nodes go at any reading."""
+    base = memory(beside_kueue(3))
+    base.cluster.gang_of_pods("there", 2, gpus=2, nodes=["n0", "n1"])
+    base.cluster.gang_of_pods("full", 1, nodes=["n2"])
+    kueue(base).submit("three", (3, 3))
+    kueue(base).step()
+    base.ran()
+    kueue(base).submit("late", (1, 3))
+    kueue(base).reserve("job-late")
+    for at in range(5):
+        bench, asked = base.fork(), [0]
+
+        def hook(
+            call: Call, bench: RunBench = bench, asked: list[int] = asked, at: int = at
+        ) -> None:
+            asked[0] += call.path == "/api/v1/nodes"
+            if asked[0] > at:
+                bench.cluster.before.clear()
+                for name in ("n0", "n1"):
+                    bench.cluster.remove("Node", name)
+
+        with bench.meddled(hook):
+            done = bench.run("--wait", "2s")
+        assert done.code in (0, 7), (at, done.err)
+        assert told(bench, "late") != "gangplan chose its nodes"
+
+
 def test_what_kueue_does_not_start_gives_its_nodes_back(memory: Benches) -> None:
     bench = memory(beside_kueue(1))
     kueue(bench).submit("first", (1, 8), priority=1)
@@ -315,7 +345,7 @@ ODD_SETS: dict[str, Any] = {
 def test_an_odd_request_stops_nobody_else(odd: str, memory: Benches) -> None:
     bench = memory(beside_kueue(1))
     for name in ("good", "odd"):
-        kueue(bench).submit(name, (1, 8), priority=name == "odd")
+        kueue(bench).submit(name, (1, 8), priority=int(name == "odd"))
     kueue(bench).step()
     template = bench.cluster.objects.get(
         bench.cluster.kinds.named("PodTemplate"), "default", "ppt-job-odd-gangplan-1-main"
@@ -330,6 +360,38 @@ def test_an_odd_request_stops_nobody_else(odd: str, memory: Benches) -> None:
     assert "ProvisioningRequest default/job-odd-gangplan-1: " in done.err
     kueue(bench).step()
     assert (bound(bench, "good"), bound(bench, "odd")) == (["n0"], [])
+
+
+HALF = {"resources": {"limits": {"nvidia.com/gpu": "4"}}, "name": "main", "image": "image"}
+
+
+@pytest.mark.parametrize("template", [None, {}, {"spec": {"containers": [HALF]}}])
+def test_a_template_that_is_another_one_by_now_stops_its_gang_alone(
+    template: Tree | None, memory: Benches
+) -> None:
+    """It changes at the first label, which another client was quicker to write: all is read again."""
+    bench = memory(beside_kueue(2))
+    for name, priority in (("odd", 1), ("good", 0)):
+        kueue(bench).submit(name, (1, 8), priority=priority)
+    kueue(bench).step()
+    about = ("PodTemplate", "ppt-job-odd-gangplan-1-main")
+
+    def hook(call: Call) -> Answer | None:
+        if call.method != "PATCH" or "/nodes/" not in call.path:
+            return None
+        bench.cluster.before.clear()
+        if template is None:
+            bench.cluster.remove(*about)
+        else:
+            bench.cluster.change(*about, lambda tree: tree | {"template": template})
+        return 409, {"kind": "Status", "code": 409, "message": "modified"}, {}
+
+    with bench.meddled(hook):
+        done = bench.ran(code=7)
+    assert "odd: skipped: request default/job-odd-gangplan-1 asks for other pods" in done.err
+    kueue(bench).step()
+    assert (len(bound(bench, "good")), bound(bench, "odd")) == (1, [])
+    assert len(labels(bench)) == 1
 
 
 def test_without_the_rights_for_it_nothing_of_kueue_is_planned(memory: Benches) -> None:
