@@ -228,7 +228,7 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 
 CEILINGS: dict[str, int] = {
     "models": 992,
-    "models/apply": 3011,
+    "models/apply": 3010,
     "models/documents": 2537,
     "models/instance": 1954,
     "models/program": 5634,
@@ -240,9 +240,9 @@ CEILINGS: dict[str, int] = {
     "models/values": 1109,
     "models/verify": 7658,
     "planner": 332,
-    "planner/cli": 2388,
-    "planner/cluster": 3578,
-    "planner/pipelines": 2988,
+    "planner/cli": 2385,
+    "planner/cluster": 3572,
+    "planner/pipelines": 2980,
     "planner/read": 3725,
     "planner/read/kube": 2601,
     "planner/read/kube/devices": 654,
