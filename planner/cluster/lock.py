@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from models.apply.notes import RunNotes, read_notes
-from models.units import InvalidValueError, epoch_seconds, time_text
+from models.units import time_text
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.transport import LOST, Reply, Transport, Tree, grouped
 from planner.errors import (
@@ -33,7 +33,7 @@ from planner.errors import (
     UnavailableError,
     UsageError,
 )
-from planner.read.kube.lookup import mapping, text, texts
+from planner.read.kube.lookup import mapping, text, texts, time_of
 from planner.untrusted_text import one_line
 
 LEASE = "gangplan"
@@ -226,14 +226,6 @@ class Lease:
 
 def _micro_time(epoch: int) -> str:
     return f"{time_text(epoch).removesuffix('Z')}.000000Z"
-
-
-def time_of(written: object) -> int | None:
-    """Seconds since the epoch; None for what is no time."""
-    try:
-        return epoch_seconds(written) if isinstance(written, str) else None
-    except InvalidValueError:
-        return None
 
 
 def ticking() -> float:

@@ -12,12 +12,11 @@ from models.apply.intents import MANAGER
 from models.apply.placement_requests import CLASS, LiveRequest
 from models.apply.requests import AnswerRequest, LabelNode
 from models.units import time_text
-from planner.cluster.lock import time_of
 from planner.cluster.pages import list_first_served
 from planner.cluster.transport import MERGE, ApiRequest, Transport, Tree, core, grouped
 from planner.read.kube.dialect_registry import placement_requests
 from planner.read.kube.dialects.base import PlacementRequest
-from planner.read.kube.lookup import mapping, objects, text, texts
+from planner.read.kube.lookup import mapping, objects, text, texts, time_of
 from planner.read.kube.records import Objects
 
 GROUP, PLURAL = "autoscaling.x-k8s.io", "provisioningrequests"

@@ -16,7 +16,7 @@ from models.apply.live_state import LivePod, PodClassifier
 from models.apply.recovery import recorded_gangs
 from models.apply.requests import Done, Gone, NotDone
 from planner.cluster import rights
-from planner.cluster.lock import read_lease, time_of
+from planner.cluster.lock import read_lease
 from planner.cluster.request_sender import LEAST_LEFT_S, RequestSender
 from planner.cluster.retry import KnownRights, RetryingTransport
 from planner.cluster.transport import Tree, send_all
@@ -30,7 +30,7 @@ from planner.pipelines.apply_steps import (
     sender_of,
     take_lock,
 )
-from planner.read.kube.lookup import at
+from planner.read.kube.lookup import at, time_of
 from planner.show.give_back import GivenBack
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from models.apply.live_state import ClusterView, LivePod
 from models.apply.plan_actions import PlanActions, PodStart
 from models.apply.requests import Done, Event
 from models.documents.policy import GPU_RESOURCES
-from models.units import InvalidValueError, quantity
 from planner.cluster.transport import Transport, Tree
 from planner.read.kube.dialects import hami
 from planner.read.kube.dialects.base import CannotEncode, annotation
-from planner.read.kube.lookup import mapping, text, texts
+from planner.read.kube.lookup import amount, mapping, text, texts
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER
 
 
@@ -151,14 +150,5 @@ def _uuids(gpus: Sequence[int], node: str, node_tree: Tree, pod_tree: Tree) -> s
 def fills_node(order: PodStart, node_tree: Tree) -> bool:
     """Whether the pod takes every GPU of its node, so that there is no choice."""
     capacity = mapping(node_tree, "status", "capacity")
-    counts = [_count(capacity.get(name)) for name in GPU_RESOURCES if name in capacity]
+    counts = [amount(capacity.get(name)) or 0 for name in GPU_RESOURCES if name in capacity]
     return order.gpu_count > 0 and bool(counts) and order.gpu_count >= max(counts)
-
-
-def _count(written: object) -> int:
-    if not isinstance(written, str | int):
-        return 0
-    try:
-        return int(quantity(str(written)))
-    except InvalidValueError:
-        return 0

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from models.documents.base import KEY_FORM, NAME_FORM
+from models.units import InvalidValueError, epoch_seconds, quantity
 
 Tree = dict[str, Any]
 Read = TypeVar("Read")
@@ -96,6 +99,30 @@ def flag(tree: object, *path: str) -> bool:
 def texts(tree: object, *path: str) -> dict[str, str]:
     """The text values of the object below the path: labels, annotations, selectors."""
     return {k: v for k, v in mapping(tree, *path).items() if type(v) is str}
+
+
+_MAX_QUANTITY = 100
+
+
+def amount(written: object) -> Fraction | None:
+    """A number, or a quantity of Kubernetes, that is not negative; None for anything else."""
+    return _quantity(str(written)) if type(written) in (str, int, float, Decimal) else None
+
+
+@lru_cache(maxsize=65536)
+def _quantity(written: str) -> Fraction | None:
+    try:
+        return quantity(written) if len(written) <= _MAX_QUANTITY else None
+    except InvalidValueError:
+        return None
+
+
+def time_of(written: object) -> int | None:
+    """Seconds since 1970; None for what is no time."""
+    try:
+        return epoch_seconds(written) if isinstance(written, str) else None
+    except InvalidValueError:
+        return None
 
 
 def number(text_: str | None) -> int | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from models.units import InvalidValueError, epoch_seconds, shown
+from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import names
-from planner.read.kube.lookup import Tree, items, mapping, objects, text, texts
+from planner.read.kube.lookup import Tree, items, mapping, objects, text, texts, time_of
 from planner.read.kube.object_bounds import ObjectReducer
 from planner.read.kube.pods.constraints import AffinityStore
 from planner.read.kube.pods.placement import FINISHED
@@ -149,15 +149,11 @@ class Gatherer:
 
     def _created(self, tree: Tree, kind: str) -> int | None:
         written = text(tree, "metadata", "creationTimestamp")
-        if written is None:
-            return None
-        try:
-            return epoch_seconds(written)
-        except InvalidValueError:
-            name = text(tree, "metadata", "name")
+        created = time_of(written)
+        if written is not None and created is None:
             what = f"creationTimestamp {shown(written)} is not a time; ignored"
-            self.remarks.add(f"{kind} {name}", what)
-            return None
+            self.remarks.add(f"{kind} {text(tree, 'metadata', 'name')}", what)
+        return created
 
 
 def kube_object(tree: Tree, kind: str, api_version: str, created: int | None) -> KubeObject | None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from models.instance.policy import KUEUE
-from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import base, kueue_quotas
 from planner.read.kube.lookup import (
@@ -24,6 +23,7 @@ from planner.read.kube.lookup import (
     number,
     objects,
     text,
+    time_of,
     whole,
 )
 from planner.read.kube.records import Key, KubeObject, LevelAsk, Objects, SliceAsk
@@ -299,10 +299,7 @@ def released_at(api: Objects, every: Sequence[KubeObject]) -> int | None:
     workload = api.once(Workloads.of).standing_for(every)
     conditions = objects(None if workload is None else workload.tree, "status", "conditions")
     admitted = [one for one in conditions if (one.get("type"), one.get("status")) == _ADMITTED]
-    try:
-        return epoch_seconds(text(admitted[0], "lastTransitionTime") or "") if admitted else None
-    except InvalidValueError:
-        return None
+    return time_of(admitted[0].get("lastTransitionTime")) if admitted else None
 
 
 _KINDS = """

@@ -8,13 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
 
 from models.documents.base import MAX_GPUS
-from models.units import InvalidValueError, quantity
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import Tree
+from planner.read.kube.lookup import Tree, amount
 from planner.read.kube.records import KubeGang, Objects
 
 BAD_GPUS = "states an amount of GPUs that cannot be read; it is ignored"
@@ -76,7 +74,7 @@ class QuotaSources:
 
     def whole(self, written: object, subject: str) -> int | None:
         """GPUs of a number or a quantity; None, with a remark, for what is neither."""
-        found = exact(written)
+        found = amount(written)
         if found is None:
             self.remarks.add(subject, BAD_GPUS)
             return None
@@ -102,19 +100,9 @@ class QuotaReader:
     precedence: int = 0
 
 
-def exact(written: object) -> Fraction | None:
-    """A number or a quantity that is not negative; None for anything else."""
-    if isinstance(written, bool) or not isinstance(written, int | float | str | Decimal):
-        return None
-    try:
-        return quantity(str(written))
-    except InvalidValueError:
-        return None
-
-
 def weight(written: object) -> Fraction:
     """The weight in a fair share; 1 where it cannot be read."""
-    found = exact(written)
+    found = amount(written)
     return Fraction(1) if found is None else found
 
 

@@ -35,7 +35,7 @@ from planner.read.kube.gangs.roles import (
 )
 from planner.read.kube.gangs.terms import hold_to_terms
 from planner.read.kube.gangs.topology import add_topology
-from planner.read.kube.lookup import LONGEST, distinct, is_name, text
+from planner.read.kube.lookup import LONGEST, at, distinct, is_name, time_of
 from planner.read.kube.pods.placement import EXPECTED, deadline_s
 from planner.read.kube.pods.pods import bounded_priority
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
@@ -322,10 +322,8 @@ def _started_at(pod: KubePod) -> int | None:
     """When a running pod started, else when it was created."""
     if not pod.holds_room:
         return None
-    try:
-        return epoch_seconds(text(pod.object.tree, "status", "startTime") or "")
-    except InvalidValueError:
-        return pod.object.created
+    stated = time_of(at(pod.object.tree, "status", "startTime"))
+    return pod.object.created if stated is None else stated
 
 
 def _is_marked(members: Membership, objects: Sequence[KubeObject], key: str, value: str) -> bool:

@@ -6,17 +6,16 @@ Nothing raises; a malformed node offers nothing rather than too much, and does n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
-from functools import lru_cache
+from fractions import Fraction
 
 from models.documents.cluster import Taint
 from models.instance.policy import KubernetesPolicy
 from models.mig import RESOURCE
-from models.units import InvalidValueError, epoch_seconds, offered, quantity
+from models.units import offered
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import read_slices, resource_of
-from planner.read.kube.lookup import Tree, at, mapping, objects, text
+from planner.read.kube.lookup import Tree, amount, at, mapping, objects, text, time_of
 from planner.read.kube.nodes.gpus import ACK_MODE, GpuReader, NodeInput
 from planner.read.kube.pods.asks import sharers
 from planner.read.kube.pods.requests import is_gpu_name
@@ -88,11 +87,11 @@ class _NodeReader:
             topology_only=object_.labels.get(ACK_MODE) == "topology",
             failed_at=self._failed_at(object_),
         )
-        for name, amount in capacity.items():
-            if name.startswith(RESOURCE) and amount > allocatable.get(name, 0):
-                node.withheld[name] = amount - allocatable.get(name, 0)
-        for name, amount in sorted(allocatable.items()):
-            if is_gpu_name(name) and amount:
+        for name, most in capacity.items():
+            if name.startswith(RESOURCE) and most > allocatable.get(name, 0):
+                node.withheld[name] = most - allocatable.get(name, 0)
+        for name, most in sorted(allocatable.items()):
+            if is_gpu_name(name) and most:
                 self.remarks.add(
                     object_.where,
                     f"offers GPUs as {name}, which the Policy does not list; they are not counted",
@@ -108,12 +107,12 @@ class _NodeReader:
     def _failed_at(self, object_: KubeObject) -> int | None:
         """When the node last failed: as its annotation says, or when it became ready again."""
         stated = object_.annotations.get(FAILURE)
-        known = [] if stated is None else [_time(stated)]
+        known = [] if stated is None else [time_of(stated)]
         if known == [None]:
             self.remarks.add(object_.subject, f"annotation {FAILURE} is not a time; ignored")
         created = object_.created
         for condition in _ready(object_) if created is not None else ():
-            since = _time(condition.get("lastTransitionTime"))
+            since = time_of(condition.get("lastTransitionTime"))
             known += [since] if since is not None and since - (created or 0) >= JOINING_S else []
         return max((one for one in known if one is not None), default=None)
 
@@ -121,11 +120,10 @@ class _NodeReader:
         """Amounts by resource; a malformed one is 0, because an absent one would not limit."""
         found = {}
         for resource, value in written.items():
-            try:
-                found[resource] = _amount(resource, value)
-            except InvalidValueError:
+            stated = amount(value)
+            if stated is None:
                 self.remarks.add(node.where, "has an amount that is not a quantity; it counts as 0")
-                found[resource] = 0
+            found[resource] = offered(resource, stated or Fraction())
         return found
 
     def _is_closed(self, node: KubeObject, *, readable: bool) -> bool:
@@ -141,28 +139,6 @@ class _NodeReader:
             return cordon is True
         self.remarks.add(node.where, what)
         return True
-
-
-@lru_cache(maxsize=65536)
-def _units(resource: str, written: str) -> int:
-    """Units a node offers of a resource. Raises InvalidValueError."""
-    return offered(resource, quantity(written))
-
-
-def _amount(resource: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
-        raise InvalidValueError("not a quantity")
-    if not isinstance(value, str) and not -(2**53) < value < 2**53:
-        raise InvalidValueError("not a quantity")
-    return _units(resource, str(value))
-
-
-def _time(written: object) -> int | None:
-    """Seconds since 1970; None where it is not a time."""
-    try:
-        return epoch_seconds(written) if isinstance(written, str) else None
-    except InvalidValueError:
-        return None
 
 
 def _ready(node: KubeObject) -> list[Tree]:

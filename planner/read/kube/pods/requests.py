@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from decimal import Decimal
 from functools import lru_cache
 from typing import NamedTuple
 
-from models.units import MAX_AMOUNT, InvalidValueError, quantity
-from planner.read.kube.lookup import Tree, mapping, objects, text
+from models.units import MAX_AMOUNT
+from planner.read.kube.lookup import Tree, amount, mapping, objects, text
 
 _NANO = 10**9
-_MAX_QUANTITY = 100
 
 KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
 """Annotations that ask KAI for a part of a GPU."""
@@ -118,11 +116,10 @@ class _Sums:
         for name, value in written.items():
             if not isinstance(name, str):
                 continue
-            nano = _nano(value) if isinstance(value, str) else _unquoted(value)
-            if nano is None:
+            if (stated := amount(value)) is None:
                 self.unreadable[name] = None
             else:
-                found[name] = nano
+                found[name] = math.ceil(stated * _NANO)  # as Kubernetes rounds
         return found
 
 
@@ -166,25 +163,6 @@ def _resize_is_infeasible(status: Tree) -> bool:
         condition.get("type") == "PodResizePending" and condition.get("reason") == "Infeasible"
         for condition in objects(status, "conditions")
     )
-
-
-@lru_cache(maxsize=8192)
-def _nano(written: str) -> int | None:
-    """Billionths, rounded up as Kubernetes does; None for what is not a quantity."""
-    if len(written) > _MAX_QUANTITY:
-        return None
-    try:
-        return math.ceil(quantity(written) * _NANO)
-    except InvalidValueError:
-        return None
-
-
-def _unquoted(value: object) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value * _NANO if 0 <= value <= MAX_AMOUNT else None
-    return _nano(str(value)) if isinstance(value, float | Decimal) else None
 
 
 def _units(name: str, nano: int) -> int:
