@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -102,6 +103,11 @@ class KubernetesPolicy:
     def plans(self, scheduler: str) -> bool:
         """Whether waiting pods of a scheduler are planned, whatever their scheduling gates."""
         return not {scheduler, EVERY_SCHEDULER}.isdisjoint(self.scheduler_names)
+
+    def server_model_of(self, labels: Mapping[str, str]) -> str | None:
+        """The server model of nodes with these labels, as the Policy names it."""
+        fits = (name for own, name in self.server_models if labels.items() >= {*own})
+        return next(fits, None)
 
     @property
     def plans_others(self) -> bool:

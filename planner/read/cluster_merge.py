@@ -169,13 +169,7 @@ def _topology_alone(
     nodes = []
     for name in topology.domains:
         node: dict[str, object] = {"name": name, "domains": topology.named_domains(name)}
-        labels = {HOSTNAME_LABEL: name}
-        named = (
-            model
-            for selector, model in policy.kubernetes.server_models
-            if all(labels.get(key) == value for key, value in selector)
-        )
-        model = next(named, None)
+        model = policy.kubernetes.server_model_of({HOSTNAME_LABEL: name})
         if model is None:
             guessed += 1
             model = None if unknown is None else unknown.name

@@ -25,7 +25,7 @@ from planner.read.kube.dialects.base import (
 )
 from planner.read.kube.dialects.naming import Names
 from planner.read.kube.dialects.quotas import QuotaReader
-from planner.read.kube.records import Objects
+from planner.read.kube.records import Objects, once
 
 
 def _found() -> tuple[Dialect, ...]:
@@ -53,12 +53,9 @@ def controller_reader(kind: str) -> ControllerReader:
     return next(one for one in found if one is not None and one.kind == kind)
 
 
+@once
 def names(api: Objects) -> Names:
     """What the pods of an input name."""
-    return api.once(_names)
-
-
-def _names(api: Objects) -> Names:
     return Names(api, group_readers(), controller_readers())
 
 
@@ -75,21 +72,15 @@ def holders() -> tuple[Holder, ...]:
     return tuple(one.holder for one in reversed(DIALECTS) if one.holder is not None)
 
 
+@once
 def placement_requests(api: Objects) -> tuple[PlacementRequest, ...]:
     """Requests of every dialect that a plan answers."""
-    return api.once(_requests)
-
-
-def _requests(api: Objects) -> tuple[PlacementRequest, ...]:
     return tuple(one for dialect in DIALECTS if dialect.requests for one in dialect.requests(api))
 
 
+@once
 def placed_on_request(api: Objects) -> frozenset[PodKey]:
     """Pods whose system asked for their nodes: only that starts and stops them."""
-    return api.once(_placed)
-
-
-def _placed(api: Objects) -> frozenset[PodKey]:
     placed = (RequestState.placed, RequestState.evicted)
     found = (one.members for one in placement_requests(api) if one.state in placed)
     return frozenset[PodKey]().union(*found)

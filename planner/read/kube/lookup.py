@@ -86,10 +86,14 @@ def whole(tree: object, *path: str) -> int | None:
     return value
 
 
-def holds_condition(tree: object, kind: str) -> bool:
-    """Whether the status of an object has this condition, and it is true."""
+def true_conditions(tree: object) -> set[str | None]:
+    """The types of the conditions in the status of an object that are true."""
     found = objects(tree, "status", "conditions")
-    return any(one.get("type") == kind and one.get("status") == "True" for one in found)
+    return {text(one, "type") for one in found if one.get("status") == "True"}
+
+
+def holds_condition(tree: object, kind: str) -> bool:
+    return kind in true_conditions(tree)
 
 
 def flag(tree: object, *path: str) -> bool:

@@ -98,7 +98,7 @@ class Objects:
     by_kind: dict[str, list[KubeObject]] = field(default_factory=dict)
     index: dict[Key, KubeObject] = field(default_factory=dict)
     lists: set[str] = field(default_factory=set)
-    _derived: dict[object, object] = field(default_factory=dict)
+    derived: dict[object, object] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.by_kind)
@@ -123,12 +123,6 @@ class Objects:
     def named(self, group: str, kind: str, namespace: str, name: str) -> KubeObject | None:
         return self.index.get((group, kind, namespace, name))
 
-    def once(self, derive: Callable[[Objects], Derived]) -> Derived:
-        """What a function finds in all objects, found once: no object may be added after that."""
-        if derive not in self._derived:
-            self._derived[derive] = derive(self)
-        return cast("Derived", self._derived[derive])
-
     def owner_of(self, found: KubeObject) -> KubeObject | None:
         """The object that controls this one: in its namespace or in none, by kind, name and uid.
 
@@ -152,6 +146,17 @@ class Objects:
             keys.append(above.owner_key)
             above = self.owner_of(above)
         return keys
+
+
+def once(derive: Callable[[Objects], Derived]) -> Callable[[Objects], Derived]:
+    """What a function finds in all objects, found once: no object may be added after that."""
+
+    def known(api: Objects) -> Derived:
+        if derive not in api.derived:
+            api.derived[derive] = derive(api)
+        return cast("Derived", api.derived[derive])
+
+    return known
 
 
 @dataclass(frozen=True, slots=True)

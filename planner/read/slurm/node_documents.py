@@ -177,14 +177,11 @@ class _Server:
         self.remarks.add(self.node.subject, what, self.fix if fix else None)
 
     def _stated(self, policy: KubernetesPolicy) -> ServerModel | None:
-        labels = {HOSTNAME_LABEL: self.node.name, **self.node.labels}
-        for selector, name in policy.server_models:
-            if all(labels.get(key) == value for key, value in selector):
-                model = self.find(name) if len(name) <= LONGEST else None
-                if model is None:
-                    self._remark(f"server model {shown(name)} (Policy) is unknown; ignored")
-                return model if model is not None and self._fits(model) else None
-        return None
+        name = policy.server_model_of({HOSTNAME_LABEL: self.node.name, **self.node.labels})
+        model = self.find(name) if name and len(name) <= LONGEST else None
+        if model is None and name is not None:
+            self._remark(f"server model {shown(name)} (Policy) is unknown; ignored")
+        return model if model is not None and self._fits(model) else None
 
     def _fits(self, model: ServerModel) -> bool:
         name = shown(model.name)

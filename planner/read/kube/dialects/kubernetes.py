@@ -9,7 +9,7 @@ from __future__ import annotations
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import Dialect, Grouped, GroupReader, PodGroup
 from planner.read.kube.lookup import Tree, mapping, objects, text, whole
-from planner.read.kube.records import KubeObject, LevelAsk, Objects
+from planner.read.kube.records import KubeObject, LevelAsk, Objects, once
 
 GROUP = "scheduling.k8s.io"
 COMPOSITE = "CompositePodGroup"
@@ -42,11 +42,12 @@ def describe(of: Grouped) -> PodGroup:
         minimum=minimum,
         required=required,
         parent=parent,
-        siblings=api.once(_composites)[group.namespace, parent] if parent else (),
+        siblings=_composites(api)[group.namespace, parent] if parent else (),
         parent_required=_required(around, group, Remarks()),
     )
 
 
+@once
 def _composites(api: Objects) -> dict[tuple[str, str | None], tuple[str, ...]]:
     """The names of the groups under each outermost composite group, by its namespace and name."""
     found: dict[tuple[str, str | None], list[str]] = {}

@@ -26,7 +26,7 @@ from planner.read.kube.lookup import (
     time_of,
     whole,
 )
-from planner.read.kube.records import Key, KubeObject, LevelAsk, Objects, SliceAsk
+from planner.read.kube.records import Key, KubeObject, LevelAsk, Objects, SliceAsk, once
 
 GROUP = kueue_quotas.GROUP
 SCHEDULER = KUEUE
@@ -157,7 +157,7 @@ def set_terms(
     own = None if workload is None else text(workload.tree, "spec", "queueName")
     queue = own or next((name for one in line if (name := one.labels.get(QUEUE))), None)
     held = terms.suspended and queue is not None if workload is None else waits(workload)
-    terms.priority = api.once(Workloads.of).priority(workload, line)
+    terms.priority = _workloads(api).priority(workload, line)
     if held:
         terms.scheduler = SCHEDULER
         terms.tolerations = _tolerations(api, line[0].namespace, queue)
@@ -216,14 +216,6 @@ class Workloads:
     api: Objects
     by_owner: dict[Key, KubeObject] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, api: Objects) -> Workloads:
-        found = cls(api)
-        for one in api.of(KIND, GROUP):
-            key = one.owner_key or one.key
-            found.by_owner[key] = max(one, found.by_owner.get(key, one), key=_precedence)
-        return found
-
     def owned_by(self, line: Iterable[Key]) -> KubeObject | None:
         """The Workload of the first of these objects that has one."""
         return next((self.by_owner[key] for key in line if key in self.by_owner), None)
@@ -271,6 +263,15 @@ class Workloads:
         return self.priority(None, (one for one in every if one.labels.get(QUEUE)))
 
 
+@once
+def _workloads(api: Objects) -> Workloads:
+    found = Workloads(api)
+    for one in api.of(KIND, GROUP):
+        key = one.owner_key or one.key
+        found.by_owner[key] = max(one, found.by_owner.get(key, one), key=_precedence)
+    return found
+
+
 def _stated_class(workload: KubeObject) -> list[tuple[str, str]]:
     """(kind, name) of the class that a Workload names: in a reference, before v1beta2 in two fields."""
     kind, name = (
@@ -296,7 +297,7 @@ def is_finished(workload: KubeObject) -> bool:
 
 def released_at(api: Objects, every: Sequence[KubeObject]) -> int | None:
     """When Kueue let its Workload go last, seconds since the epoch; None while it does not, or if unknown."""
-    workload = api.once(Workloads.of).standing_for(every)
+    workload = _workloads(api).standing_for(every)
     conditions = objects(None if workload is None else workload.tree, "status", "conditions")
     admitted = [one for one in conditions if (one.get("type"), one.get("status")) == _ADMITTED]
     return time_of(admitted[0].get("lastTransitionTime")) if admitted else None
@@ -355,11 +356,11 @@ DIALECT = base.Dialect(
     holder=base.Holder(
         GROUP,
         "Workload",
-        lambda api: api.once(Workloads.of).by_owner,
+        lambda api: _workloads(api).by_owner,
         waits,
         workload_pods,
         set_terms,
-        priority=lambda api, every: api.once(Workloads.of).priority_of_pods(every),
+        priority=lambda api, every: _workloads(api).priority_of_pods(every),
         released_at=released_at,
     ),
     topology=podset_topology,

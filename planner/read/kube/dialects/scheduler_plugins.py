@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from planner.read.kube.dialects.base import Dialect, Grouped, GroupReader, PodGroup
 from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, Share
 from planner.read.kube.lookup import mapping, whole
-from planner.read.kube.records import KubeObject, Objects
+from planner.read.kube.records import KubeObject, Objects, once
 
 GROUP = "scheduling.x-k8s.io"
 LABEL = "scheduling.x-k8s.io/pod-group"
@@ -28,7 +28,7 @@ def describe(of: Grouped) -> PodGroup:
 
 def read_quotas(sources: QuotaSources) -> Iterable[Quota]:
     """Guarantee and reclaim of a quota that a tenant may have written would be at the cost of others."""
-    for found in sources.api.once(_spaces).values():
+    for found in _spaces(sources.api).values():
         for made in found:
             quota = Quota(
                 _key(made),
@@ -50,7 +50,7 @@ def read_quotas(sources: QuotaSources) -> Iterable[Quota]:
 def find_quota(sources: QuotaSources, namespace: str, stated: str | None) -> str | None:
     """The quota of the namespace, which counts all its pods: the first, one named as it before others."""
     del stated
-    found = sources.api.once(_spaces).get(namespace)
+    found = _spaces(sources.api).get(namespace)
     return None if found is None else _key(found[0])
 
 
@@ -58,6 +58,7 @@ def _key(made: KubeObject) -> str:
     return f"{made.namespace}/{made.name}"
 
 
+@once
 def _spaces(api: Objects) -> dict[str, list[KubeObject]]:
     """The ElasticQuotas by namespace; in a namespace one named as it comes first."""
     spaces: dict[str, list[KubeObject]] = {}

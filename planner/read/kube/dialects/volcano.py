@@ -19,7 +19,7 @@ from planner.read.kube.dialects.quotas import (
 )
 from planner.read.kube.lookup import Tree, at, items, mapping, matches, number, objects, text, whole
 from planner.read.kube.pods.requests import effective_requests, is_about_gpus
-from planner.read.kube.records import Key, KubeObject, KubePod, LevelAsk, Objects, SliceAsk
+from planner.read.kube.records import Key, KubeObject, KubePod, LevelAsk, Objects, SliceAsk, once
 
 MODE = "volcano.sh/network-topology-mode"
 TIER = "volcano.sh/network-topology-highest-tier"
@@ -230,6 +230,7 @@ SERVICES = ("Pod", "ReplicaSet", "StatefulSet", "DaemonSet")
 """What Volcano makes PodGroups for that are no gangs."""
 
 
+@once
 def groups_by_owner(api: Objects) -> Mapping[Key, KubeObject]:
     found: dict[Key, KubeObject] = {}
     for one in api.of("PodGroup", GROUP):

@@ -165,10 +165,8 @@ class _Server:
         for given, by in ((self.node.object.annotations, "annotation"), (self.labels, "label")):
             if given.get(KEY):
                 yield given[KEY], by
-        for selector, name in policy.server_models:
-            if all(self.labels.get(key) == value for key, value in selector):
-                yield name, "Policy"
-                return
+        if (name := policy.server_model_of(self.labels)) is not None:
+            yield name, "Policy"
 
     def _by_machine(self) -> ServerModel | None:
         """The model of its instance type or machine name, if it has the node's GPUs.

@@ -15,7 +15,7 @@ from models.instance.policy import KubernetesPolicy
 from models.units import MAX_SECONDS
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
-from planner.read.kube.lookup import at, items, mapping, objects, text, whole
+from planner.read.kube.lookup import at, items, mapping, objects, text, true_conditions, whole
 from planner.read.kube.pods.constraints import Term
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
 
@@ -192,7 +192,5 @@ def _ends_pods(job: KubeObject) -> bool:
     """Whether its deadline is kept: that of a Job which has not finished and which nobody else manages."""
     if (job.kind, job.group) != ("Job", "batch"):
         return False
-    conditions = objects(job.tree, "status", "conditions")
-    true = {text(one, "type") for one in conditions if text(one, "status") == "True"}
     manager = text(job.tree, "spec", "managedBy") or _JOB_CONTROLLER
-    return manager == _JOB_CONTROLLER and true.isdisjoint(_OVER)
+    return manager == _JOB_CONTROLLER and _OVER.isdisjoint(true_conditions(job.tree))

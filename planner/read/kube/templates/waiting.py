@@ -40,6 +40,7 @@ from planner.read.kube.lookup import (
     objects,
     text,
     texts,
+    true_conditions,
 )
 from planner.read.kube.objects import kube_object
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, FINISHED
@@ -49,7 +50,7 @@ from planner.read.kube.pods.requests import (
     effective_requests,
     is_about_gpus,
 )
-from planner.read.kube.records import Key, KubeObject, KubePod, Objects
+from planner.read.kube.records import Key, KubeObject, KubePod, Objects, once
 
 MAX_PODS = 10_000
 """Most pods that one workload without pods stands for."""
@@ -267,25 +268,26 @@ class _Existing:
     named: set[tuple[str, str]] = field(default_factory=set)
     done: dict[Key, set[int]] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, api: Objects) -> _Existing:
-        found = cls()
-        lines: set[object] = set()
-        holding = {one.name for dialect in DIALECTS if dialect.holder for one in dialect.groups}
-        for pod in api.of("Pod", ""):
-            phase, owner = text(pod.tree, "status", "phase"), pod.owner_key
-            if phase not in FINISHED:
-                groups, controller = names(api).of(pod)
-                line = (owner, pod.owner and pod.owner.uid)
-                if line not in lines:
-                    lines.add(line)
-                    found.busy.update(api.owners(pod))
-                found.controllers.add(controller)
-                found.named.update(key[1:] for key in groups if key.reader in holding)
-            elif phase == "Succeeded" and owner is not None:
-                index = completion_index(KubePod(pod))
-                found.done.setdefault(owner, set()).update(() if index is None else (index,))
-        return found
+
+@once
+def _existing(api: Objects) -> _Existing:
+    found = _Existing()
+    lines: set[object] = set()
+    holding = {one.name for dialect in DIALECTS if dialect.holder for one in dialect.groups}
+    for pod in api.of("Pod", ""):
+        phase, owner = text(pod.tree, "status", "phase"), pod.owner_key
+        if phase not in FINISHED:
+            groups, controller = names(api).of(pod)
+            line = (owner, pod.owner and pod.owner.uid)
+            if line not in lines:
+                lines.add(line)
+                found.busy.update(api.owners(pod))
+            found.controllers.add(controller)
+            found.named.update(key[1:] for key in groups if key.reader in holding)
+        elif phase == "Succeeded" and owner is not None:
+            index = completion_index(KubePod(pod))
+            found.done.setdefault(owner, set()).update(() if index is None else (index,))
+    return found
 
 
 @dataclass(slots=True)
@@ -309,16 +311,16 @@ class _Waiting:
                 for holder in self.holders.values():
                     if (made := self.standing(holder, line)) is not None:
                         known.add(made.key)
-                    if self.api.once(holder.standing) and holder.annotations:
+                    if holder.standing(self.api) and holder.annotations:
                         known.update(_named(one, makes.pods(one), holder))
                 below = any(key[:2] in self.makers for key in line[1:])
                 if below or not asked.isdisjoint(line) or not self.waits(line):
                     continue
-                done = frozenset(self.api.once(_Existing.of).done.get(line[0], ()))
+                done = frozenset(_existing(self.api).done.get(line[0], ()))
                 sets = makes.left(one, done) if done and makes.left else makes.pods(one)
                 yield from self.workload(line, list(sets), remarks)
         for holder in self.holders.values():
-            for key, one in self.api.once(holder.standing).items():
+            for key, one in holder.standing(self.api).items():
                 same = {key, one.key, *self.api.owners(one)}
                 alone = known.isdisjoint(same) and asked.isdisjoint(same)
                 alone = alone and holder.alone(self.api, key)
@@ -340,7 +342,7 @@ class _Waiting:
             remarks.add(above[0].subject, TOO_MANY)
         elif found.count:
             first = names(self.api).of(next(found.pods(set()))).controller
-            if first is None or first not in self.api.once(_Existing.of).controllers:
+            if first is None or first not in _existing(self.api).controllers:
                 yield found
 
     def waits(self, line: Sequence[Key]) -> bool:
@@ -364,7 +366,7 @@ class _Waiting:
 
     def has_pods(self, key: Key) -> bool:
         """Whether unfinished pods belong to a workload, or name a group after it."""
-        existing = self.api.once(_Existing.of)  # where nothing waits, pods are not looked at
+        existing = _existing(self.api)  # where nothing waits, pods are not looked at
         if key[:2] not in self.holders:
             return key in existing.busy
         owners = self.api.owners(self.api.index[key])
@@ -380,7 +382,7 @@ class _Waiting:
         own, kind = line[0], (holder.api_group, holder.kind)
         if own[:2] == kind:
             return self.api.index[own]
-        found = self.api.once(holder.standing)
+        found = holder.standing(self.api)
         owned = next((found[key] for key in line if key in found), None)
         makes = self.makers.get(own[:2])
         by_name = makes is not None and makes.group_of_its_name
@@ -396,17 +398,11 @@ def _named(one: KubeObject, sets: Iterable[PodSet], holder: Holder) -> Iterator[
                 yield (holder.api_group, holder.kind, one.namespace, name)
 
 
-def _conditions(one: KubeObject) -> set[str | None]:
-    """The types of the conditions that are true."""
-    found = objects(one.tree, "status", "conditions")
-    return {text(entry, "type") for entry in found if entry.get("status") == "True"}
-
-
 def _is_over(one: KubeObject) -> bool:
     """Whether it finished, is being deleted, was switched off, or its pods run in another cluster."""
     spec = mapping(one.tree, "spec")
     managers = (text(spec, "managedBy"), text(spec, "runPolicy", "managedBy"))
-    words = _conditions(one) | {text(one.tree, "status", name) for name in _STATES}
+    words = true_conditions(one.tree) | {text(one.tree, "status", name) for name in _STATES}
     return (
         not _OVER.isdisjoint(word.upper() for word in words if word)
         or at(one.tree, "metadata", "deletionTimestamp") is not None
