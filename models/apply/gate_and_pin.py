@@ -194,9 +194,9 @@ class _Ungated(_PodWrite):
         why = "is gone" if pod is None else unstartable(self.classifier, pod)
         if why is not None or pod is None:
             return why
-        if pod.intent is None or node is None:
-            return "is not recorded" if pod.intent is None else f"lost node {self.order.node}"
-        if unpinnable(pod, node) or pin_record(pod, pin(pod, node)) != pod.intent.pin:
+        if pod.start is None or node is None:
+            return "is not recorded" if pod.start is None else f"lost node {self.order.node}"
+        if unpinnable(pod, node) or pin_record(pod, pin(pod, node)) != pod.start.pod.pin:
             return "has other constraints than were recorded"
         return None
 
@@ -243,7 +243,7 @@ def pin(pod: LivePod, node: LiveNode) -> dict[str, Any]:
 
 
 def pin_record(pod: LivePod, added: dict[str, Any]) -> str:
-    """``Intent.pin`` of a pod. ``added``: what ``pin`` adds to its spec."""
+    """``PodPlace.pin`` of a pod. ``added``: what ``pin`` adds to its spec."""
     if "affinity" not in added:
         return "hostname" if added else "none"
     terms = added["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from models.apply.intents import Intent
 from models.apply.notes import RunNotes
 from models.apply.placement_requests import LiveRequest
 from models.apply.plan_actions import Key, Named, PodStart, PodStop
@@ -25,11 +24,10 @@ class LivePod(Named):
     """One live pod.
 
     ``version``: metadata.resourceVersion. ``node``: spec.nodeName. ``held_at``: the node whose room an
-    unbound pod occupies: by our intent, or pinned or nominated where it fits. ``intent``: of the record of
-    its gang's start. ``unschedulable``: message of PodScheduled=False, if its
-    scheduler has tried it. ``requests``: without GPUs. ``indices``: GPUs it holds, None if unknown;
-    ``shares``: those of which it holds parts, by index or name; ``made``: instances that its
-    claims made, each as GPU and mask of memory slices.
+    unbound pod occupies: as is recorded, or pinned or nominated where it fits. ``start``: what is recorded of
+    it alone. ``unschedulable``: message of PodScheduled=False, if its scheduler has tried it. ``requests``:
+    without GPUs. ``indices``: GPUs it holds, None if unknown; ``shares``: those of which it holds parts, by
+    index or name; ``made``: instances that its claims made, each as GPU and mask of memory slices.
     ``selector``, ``node_affinity``: spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid
     of its controller. ``tolerations``: None if not read. ``expected``: it does not exist yet: it is
     made once a request is answered.
@@ -43,7 +41,7 @@ class LivePod(Named):
     scheduler: str = "default-scheduler"
     terminating: bool = False
     finished: bool = False
-    intent: Intent | None = None
+    start: StartRecord | None = None
     unschedulable: str | None = None
     gpus: int = 0
     requests: tuple[tuple[str, int], ...] = ()
@@ -58,15 +56,16 @@ class LivePod(Named):
 
     def carries(self, plan: str) -> bool:
         """Whether this plan means to start it, or has."""
-        return self.intent is not None and self.intent.plan == plan
+        return self.start is not None and self.start.plan == plan
 
-    def meant(self, intent: Intent | None) -> LivePod:
-        """With this intent, and while it is not bound with the room that this gives it."""
+    def meant(self, start: StartRecord | None) -> LivePod:
+        """With this start, and while it is not bound with the room that this gives it."""
         unbound = self.node is None and self.stays
         node, indices = None, None if unbound else self.indices
-        if intent is not None:
-            node, indices = intent.node, indices if intent.gpus is None else intent.gpus
-        return replace(self, intent=intent, held_at=node if unbound else None, indices=indices)
+        if start is not None:
+            node, gpus = start.pod.node, start.pod.gpus
+            indices = indices if gpus is None else gpus
+        return replace(self, start=start, held_at=node if unbound else None, indices=indices)
 
     @property
     def stays(self) -> bool:
@@ -103,7 +102,7 @@ class ClusterView:
 
     ``budgets``: None if they were not or cannot be read. ``notes``: of earlier runs. ``now``: the server's
     clock, seconds since the epoch, None if unknown. ``requests``: for a placement, by uid. ``records``: of
-    starts that are not over; the intents of ``pods`` are theirs.
+    starts that are not over; what ``pods`` have of it is theirs.
     """
 
     cluster: str
@@ -122,17 +121,14 @@ class ClusterView:
     def enter(self, key: RecordKey, record: StartRecord | None) -> None:
         """A record is there now, in place of an earlier one, or is gone."""
         before = self.records.pop(key, None)
-        for pod, uid, _ in () if before is None else before.intents():
-            self._mean(pod, uid, None)
+        starts = dict.fromkeys({} if before is None else before.parts())
         if record is not None:
             self.records[key] = record
-            for pod, uid, intent in record.intents():
-                self._mean(pod, uid, intent)
-
-    def _mean(self, key: Key, uid: str, intent: Intent | None) -> None:
-        pod = self.pods.get(key)
-        if pod is not None and pod.uid == uid and pod.intent != intent:
-            self.pods[key] = pod.meant(intent)
+            starts |= record.parts()
+        for (name, uid), start in starts.items():
+            pod = self.pods.get(name)
+            if pod is not None and pod.uid == uid and pod.start != start:
+                self.pods[name] = pod.meant(start)
 
 
 def pod_of(view: ClusterView, order: PodStart | PodStop) -> LivePod | None:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from models.apply.intents import Terms
 from models.apply.placement_requests import MODE, request_of
+from models.apply.terms import Terms
 from models.documents.base import made
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument

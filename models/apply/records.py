@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from models.apply.intents import Intent, Terms
 from models.apply.plan_actions import Key
+from models.apply.terms import GPUS, NODE, RANK, Terms
 
 RecordKey = tuple[Key, str]
 """Gang and plan."""
@@ -27,7 +26,12 @@ MAX_UNPACKED = 32 * 2**20
 
 
 class PodPlace(NamedTuple):
-    """Where a pod is going to start; ``pin``: see ``Intent``."""
+    """Where a pod is going to start. ``gpus``: ascending indices; None if the node chooses.
+
+    ``rank``: of its first GPU, None where the plan deals none. ``pin``: what of its spec is our pin, not its
+    own wish: ``hostname`` (of its node selector), ``terms 0 2`` (the node's name in these terms of its
+    required node affinity), ``none`` (its own constraints left it only that node).
+    """
 
     name: str
     uid: str
@@ -35,6 +39,16 @@ class PodPlace(NamedTuple):
     gpus: tuple[int, ...] | None = None
     rank: int | None = None
     pin: str = ""
+
+    def annotations(self) -> dict[str, str]:
+        """As its pod has it for others to read."""
+        gpus, rank = self.gpus or (), self.rank
+        written = {
+            NODE: self.node,
+            GPUS: ",".join(map(str, gpus)),
+            RANK: "" if rank is None else str(rank),
+        }
+        return {key: word for key, word in written.items() if word}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +70,19 @@ class StartRecord:
     def key(self) -> RecordKey:
         return self.gang, self.plan
 
-    def intents(self) -> Iterable[tuple[Key, str, Intent]]:
-        """Of each pod: its key, its uid, and what is meant with it."""
-        namespace = self.gang[0]
-        for one in self.pods:
-            intent = Intent(self.plan, one.node, one.gpus, one.rank, one.pin, self.terms)
-            yield (namespace, one.name), one.uid, intent
+    @property
+    def pod(self) -> PodPlace:
+        """Of a record of one pod."""
+        return self.pods[0]
+
+    def parts(self) -> dict[tuple[Key, str], StartRecord]:
+        """By key and uid of each pod what is recorded of it, as a record of it alone."""
+        return {
+            ((self.gang[0], one.name), one.uid): StartRecord(
+                self.gang, self.plan, (one,), self.terms
+            )
+            for one in self.pods
+        }
 
     def text(self) -> str:
         """As JSON."""

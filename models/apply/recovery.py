@@ -113,11 +113,12 @@ def recorded_gangs(view: ClusterView, classifier: PodClassifier) -> Iterator[Rec
 def _batch_of(view: ClusterView, record: StartRecord) -> PodBatch:
     """The pods of a record as orders; what a pod requests that is gone is not known, nor needed."""
     orders = []
-    for key, uid, intent in record.intents():
+    for name, uid, node, indices, rank, _ in record.pods:
+        key = record.gang[0], name
         pod = view.pods.get(key)
         gpus, requests = (0, ()) if pod is None or pod.uid != uid else (pod.gpus, pod.requests)
-        node, rank, terms = intent.node, intent.rank, intent.terms
-        orders.append(PodStart(*key, uid, "", 0, node, intent.gpus, gpus, requests, rank, terms))
+        terms = record.terms
+        orders.append(PodStart(*key, uid, "", 0, node, indices, gpus, requests, rank, terms))
     return PodBatch(record.gang, record.plan, len(record.pods), tuple(orders))
 
 
@@ -201,7 +202,7 @@ def note_stuck_nodes(session: ApplySession) -> Steps[None]:
     """Leave a note of every node on which pods stay pending: the next plans avoid it for their gang."""
     now, notes = session.view.now, session.view.notes
     pending = any(
-        pod.node is None and pod.intent is not None and session.classifier.started(pod)
+        pod.node is None and pod.start is not None and session.classifier.started(pod)
         for pod in session.view.pods.values()
     )
     if now is None or session.limits.dry or not (pending or notes.avoid):

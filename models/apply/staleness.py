@@ -132,8 +132,8 @@ def _pod_change(  # noqa: PLR0911  # one return a reason
         return None
     if (why := classifier.over(pod)) is not None:
         return why
-    if pod.intent is not None and pod.intent.plan != orders.plan:
-        return f"is started by plan {pod.intent.plan}"
+    if pod.start is not None and pod.start.plan != orders.plan:
+        return f"is started by plan {pod.start.plan}"
     if pod.gpus != order.gpu_count:
         return f"requests {pod.gpus} GPUs, not {order.gpu_count}"
     return None

@@ -392,7 +392,7 @@ def _made(
 
 def _may_be(orders: PlanActions, pod: LivePod) -> bool:
     """Whether a pod that the plan does not know can be one that it made a controller create."""
-    waits = pod.intent is None and not PodClassifier(orders.gate).started(pod)
+    waits = pod.start is None and not PodClassifier(orders.gate).started(pod)
     return pod.stays and (waits or pod.carries(orders.plan))
 
 

@@ -119,6 +119,6 @@ def _faults(policy: Tree, binding: Reply, gate: str) -> Iterator[str]:
 def _is_loose(pod: LivePod, opted: Mapping[str, str], settings: KubernetesPolicy) -> bool:
     """Whether a pod with GPUs waits without the gate, where all pods with GPUs should have it."""
     asks = pod.gpus > 0 or any(is_about_gpus(name) for name, _ in pod.requests)
-    waits = pod.stays and pod.node is None and pod.intent is None and not pod.expected
+    waits = pod.stays and pod.node is None and pod.start is None and not pod.expected
     everyone = opted.get(pod.namespace) == ""
     return everyone and waits and asks and settings.scheduling_gate not in pod.gates

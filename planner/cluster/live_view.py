@@ -127,9 +127,9 @@ class ClusterReader:
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """A known pod with everything that can change read again."""
         found = replace(before, **_seen(tree, Known()))
-        intent = self.records.intents.get(found.uid)
-        if intent is not None or before.intent is not None:
-            return found.meant(intent)
+        start = self.records.starts.get(found.uid)
+        if start is not None or before.start is not None:
+            return found.meant(start)
         unbound = found.node is None and found.stays
         return replace(found, held_at=before.held_at if unbound else None)
 
@@ -144,8 +144,7 @@ class ClusterReader:
         for tree in nodes:
             gatherer.add_reduced(tree, "Node", "v1", THE_CLUSTER)
         for tree in pods:
-            started = meant(tree, self.records.intents)
-            gatherer.add_reduced(started, "Pod", "v1", THE_CLUSTER)
+            gatherer.add_reduced(meant(tree, self.records.starts), "Pod", "v1", THE_CLUSTER)
         for tree in self._others:
             gatherer.add(tree, THE_CLUSTER)
         for tree in budgets:  # those of a list do not say what they are
@@ -181,9 +180,8 @@ class ClusterReader:
         known = Known()
         expected = requested_pods(found, self.settings, Remarks())
         for pod in read_pods(found, self._read, self.settings, Remarks(), expected):
-            made, intent = EXPECTED in pod.object.tree, pod.start
-            seen = _seen(pod.object.tree, known)
-            yield LivePod(**seen, **_holdings(pod), intent=intent, expected=made)
+            made, seen = EXPECTED in pod.object.tree, _seen(pod.object.tree, known)
+            yield LivePod(**seen, **_holdings(pod), start=pod.start, expected=made)
 
     def _devices(self) -> Iterator[Tree]:
         """Slices, claims and classes, as far as they are served and may be read."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from models.apply.intents import MANAGER
 from models.apply.placement_requests import CLASS, LiveRequest
 from models.apply.requests import AnswerRequest, LabelNode
+from models.apply.terms import MANAGER
 from models.units import time_text
 from planner.cluster.pages import list_first_served
 from planner.cluster.transport import MERGE, ApiRequest, Transport, Tree, core, grouped

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from models.apply.gate_and_pin import CannotPin, pin
-from models.apply.intents import KEYS
 from models.apply.live_state import LivePod
 from models.apply.requests import (
     AllocateDevices,
@@ -44,6 +43,7 @@ from models.apply.requests import (
     Verdict,
     WriteRecord,
 )
+from models.apply.terms import KEYS, PLAN
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.placement_requests import labelled
 from planner.cluster.start_records import StartRecords
@@ -251,14 +251,14 @@ class RequestSender:
         order, pod = request.pod, request.seen
         view = self.reader.view
         node = None if view is None else view.nodes.get(order.node)
-        if node is None or pod.intent is None:
+        if node is None or pod.start is None:
             raise CannotPin(f"node {order.node} does not exist")
         gate = {"$patch": "delete", "name": self.settings.scheduling_gate}
-        said = dict.fromkeys(KEYS) | pod.intent.annotations() | self._annotations(order)
+        said = dict.fromkeys(KEYS) | pod.start.pod.annotations() | self._annotations(order)
         metadata: Tree = {
             "uid": order.uid,
             "resourceVersion": pod.version,
-            "labels": pod.intent.labels(),
+            "labels": {PLAN: pod.start.plan},
             "annotations": said,
         }
         body: Tree = {"metadata": metadata, "spec": {"schedulingGates": [gate], **pin(pod, node)}}

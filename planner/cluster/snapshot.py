@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Protocol, Self
 import msgspec
 from msgspec import Raw
 
-from models.apply.intents import Intent
+from models.apply.records import StartRecord
 from planner.atomic_files import cannot_write, sync_folder
 from planner.cluster.live_view import THE_CLUSTER
 from planner.cluster.pages import ListPages, ServedKind, discover, failed, tree_of
@@ -60,19 +60,19 @@ EVEN_EMPTY = ("PersistentVolume", "PersistentVolumeClaim", "StorageClass")
 class SnapshotRequest:
     """``namespaces``: only these, for namespaced kinds; empty: all. ``skip``: resources left out.
 
-    ``intents``: of the records of starts, by the uids of pods; None: read those of ``lock_namespace``.
+    ``starts``: what is recorded of pods, by their uids; None: read those of ``lock_namespace``.
     ``leave``: whether a pod is left out that keeps no room for its start.
     """
 
     namespaces: tuple[str, ...] = ()
     skip: frozenset[str] = frozenset()
-    intents: Mapping[str, Intent] | None = None
+    starts: Mapping[str, StartRecord] | None = None
     lock_namespace: str = ""
     leave: Callable[[Tree], bool] | None = None
 
     def planned(self, pod: Tree) -> Tree | None:
         """The pod with what is recorded of its start; None if it is left out."""
-        found = meant(pod, self.intents or {})
+        found = meant(pod, self.starts or {})
         return None if self.leave is not None and START not in found and self.leave(pod) else found
 
 
@@ -230,8 +230,8 @@ class _Recorder:
         self.recorded = Recorded()
 
     def run(self) -> None:
-        if self._request.intents is None:
-            self._request = replace(self._request, intents=self._intents())
+        if self._request.starts is None:
+            self._request = replace(self._request, starts=self._starts())
         for kind in (NODES, PODS):
             self._record(ServedKind(kind, kind.versions[0]))
         self._record_namespaces()
@@ -246,13 +246,13 @@ class _Recorder:
                 hint = f"{fault.hint}; or leave this kind out: --skip {one.kind.resource}"
                 raise UnavailableError(Fault(fault.what, hint)) from error
 
-    def _intents(self) -> Mapping[str, Intent]:
+    def _starts(self) -> Mapping[str, StartRecord]:
         """What the records of starts mean with pods; nothing where they may not be read."""
         records = StartRecords(self._transport, self._request.lock_namespace, optional=True)
         if not records.read():
             right = f"list configmaps in namespace {records.namespace}"
             self.recorded.forbidden[right] = "list configmaps"
-        return records.intents
+        return records.starts
 
     def _record(self, served: ServedKind) -> None:
         """One kind into one file."""
@@ -395,7 +395,7 @@ class ListFile:
             or (status is not None and status.phase in FINISHED)
             or (
                 metadata is not None
-                and (metadata.uid in (self._request.intents or {}) or claims_place(metadata))
+                and (metadata.uid in (self._request.starts or {}) or claims_place(metadata))
             )
         )
 

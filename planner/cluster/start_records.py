@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.apply.intents import KEYS, MANAGER, Intent
 from models.apply.records import (
     MAX_RECORD,
     RecordKey,
@@ -23,6 +22,7 @@ from models.apply.records import (
     unpacked,
 )
 from models.apply.requests import Denied, Done, Event, Gone, NoAnswer
+from models.apply.terms import KEYS, MANAGER
 from planner.cluster.pages import NotServedError, list_objects
 from planner.cluster.transport import ApiRequest, Reply, Transport, Tree, core
 from planner.cluster.writes import denied, event_of
@@ -43,15 +43,15 @@ _QUERY = f"?fieldManager={MANAGER}&fieldValidation=Strict"
 class StartRecords:
     """``namespace``: of the lock. ``known``: every record that was read, and not removed since.
 
-    ``optional``: without the right to read them there are none, as far as is known. ``unread``: names of
-    objects that claim to be records and are none.
+    ``starts``: what they say of each pod, by its uid. ``optional``: without the right to read them there are
+    none, as far as is known. ``unread``: names of objects that claim to be records and are none.
     """
 
     wire: Transport
     namespace: str
     optional: bool = False
     known: dict[RecordKey, StartRecord] = field(default_factory=dict)
-    intents: dict[str, Intent] = field(default_factory=dict)
+    starts: dict[str, StartRecord] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     _versions: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class StartRecords:
             if not self.optional:
                 raise
             return isinstance(error, NotServedError)
-        self.known, self.intents, self._versions = {}, {}, {}
+        self.known, self.starts, self._versions = {}, {}, {}
         found = [(text(tree, "metadata", "name") or "", self._learn(tree)) for tree in trees]
         self.unread = tuple(sorted(name for name, record in found if record is None))
         return True
@@ -138,15 +138,15 @@ class StartRecords:
             return None
         self._forget(record.key)
         self.known[record.key] = record
-        self.intents.update((of, intent) for _, of, intent in record.intents())
+        self.starts.update((of, start) for (_, of), start in record.parts().items())
         self._versions[record_name(record.key)] = (uid or "", version or "")
         return record
 
     def _forget(self, key: RecordKey) -> None:
         self._versions.pop(record_name(key), None)
         before = self.known.pop(key, None)
-        for _, uid, _ in () if before is None else before.intents():
-            self.intents.pop(uid, None)
+        for one in () if before is None else before.pods:
+            self.starts.pop(one.uid, None)
 
 
 def _data(record: StartRecord) -> Tree:
@@ -175,17 +175,17 @@ def claims_place(metadata: Any) -> bool:  # noqa: ANN401  # a struct made at run
     return not (metadata.annotations or {}).keys().isdisjoint(KEYS)
 
 
-def meant(pod: Tree, intents: Mapping[str, Intent]) -> Tree:
+def meant(pod: Tree, starts: Mapping[str, StartRecord]) -> Tree:
     """A pod with what is meant with it, by uids, in place of what it says of that itself.
 
     The GPUs that a bound pod names count, whoever wrote them, where nothing is recorded.
     """
     metadata = mapping(pod, "metadata")
-    intent = intents.get(text(metadata, "uid") or "")
+    start = starts.get(text(metadata, "uid") or "")
     notes, bound = mapping(metadata, "annotations"), text(pod, "spec", "nodeName")
-    if intent is None and (bound or notes.keys().isdisjoint(KEYS)):
+    if start is None and (bound or notes.keys().isdisjoint(KEYS)):
         return pod
     kept = {key: value for key, value in notes.items() if bound or key not in KEYS}
-    kept |= {} if intent is None else intent.annotations()
+    kept |= {} if start is None else start.pod.annotations()
     found = {**pod, "metadata": {**metadata, "annotations": kept}}
-    return found if intent is None else {**found, START: intent.text()}
+    return found if start is None else {**found, START: start.text()}

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from models.apply.intents import MANAGER
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import Key, PodStop
 from models.apply.requests import (
@@ -25,6 +24,7 @@ from models.apply.requests import (
     Rejected,
     Scale,
 )
+from models.apply.terms import MANAGER
 from planner.cluster.retry import causes, lacks_right
 from planner.cluster.transport import (
     JSON,

@@ -12,7 +12,7 @@ from planner.pipelines.apply_steps import ClusterTarget
 from planner.pipelines.plan import Phases, Planned, PlanRequest
 
 if TYPE_CHECKING:
-    from models.apply.intents import Intent
+    from models.apply.records import StartRecord
     from planner.cluster.retry import KnownRights
     from planner.cluster.snapshot import LiveLists
     from planner.cluster.store import Listed, Store
@@ -32,7 +32,7 @@ class ClusterSource:
     """The cluster to read. ``store``: what was read of it before. ``skip``: resources that are not read.
 
     ``listed``: kinds that were listed a moment ago, and are not listed for the first plan.
-    ``intents``: of the records of starts, as they are now. ``leave``: which pods are left out. ``known``:
+    ``starts``: what is recorded of pods, as it is now. ``leave``: which pods are left out. ``known``:
     rights that the account has shown: a server that has just restarted and denies them is asked again.
     """
 
@@ -40,7 +40,7 @@ class ClusterSource:
     store: Store
     listed: Mapping[Kind, list[Listed]] = field(default_factory=dict)
     skip: frozenset[str] = frozenset()
-    intents: Callable[[], Mapping[str, Intent]] = dict
+    starts: Callable[[], Mapping[str, StartRecord]] = dict
     leave: Callable[[dict[str, Any]], bool] | None = None
     known: KnownRights | None = None
 
@@ -102,7 +102,7 @@ class LivePlanner:
         from planner.cluster.snapshot import ACCEPT, LiveLists, SnapshotRequest, read_lists
 
         source = self._source
-        request = SnapshotRequest(skip=source.skip, intents=source.intents(), leave=source.leave)
+        request = SnapshotRequest(skip=source.skip, starts=source.starts(), leave=source.leave)
         lists = LiveLists(source.store, known)
         with source.target.connect(ACCEPT) as transport:
             wire = RetryingTransport(transport, known=source.known)

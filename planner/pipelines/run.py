@@ -328,7 +328,7 @@ class _LockedRun:
             self.sender.reader.store,
             {} if recovered.gangs else self.sender.reader.listed,
             skip=request.skip | (rights.REQUESTS if rights.unanswered(wire, view) else frozenset()),
-            intents=lambda: self.sender.reader.records.intents,
+            starts=lambda: self.sender.reader.records.starts,
             leave=rights.waits_in(unserved, self._classifier) if unserved else None,
             known=self.known,
         )

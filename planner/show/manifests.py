@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from models.apply.intents import Intent
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
+from models.apply.records import PodPlace
+from models.apply.terms import PLAN
 from models.documents.cluster import HOSTNAME_LABEL, NodeDocument
 from models.units import plural
 from planner.show.table import wrapped
@@ -92,13 +93,13 @@ def _gang(gang: GangActions, orders: PlanActions, hosts: Mapping[str, str]) -> G
 
 
 def _patch(orders: PlanActions, pod: PodStart, host: str | None) -> Json:
-    intent = Intent(orders.plan, pod.node, pod.gpus or None, pod.rank)
+    place = PodPlace(pod.name, pod.uid, pod.node, pod.gpus or None, pod.rank)
     metadata = {
         "name": pod.name,
         "namespace": pod.namespace,
         "uid": pod.uid,
-        "labels": intent.labels(),
-        "annotations": dict(sorted(intent.annotations().items())),
+        "labels": {PLAN: orders.plan},
+        "annotations": dict(sorted(place.annotations().items())),
     }
     spec = {"schedulingGates": [{"name": orders.gate, "$patch": "delete"}], **_pin(pod, host)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -16,7 +16,6 @@ import pytest
 
 from models.apply import requests as req
 from models.apply.gate_and_pin import HOSTNAME
-from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import (
@@ -98,15 +97,10 @@ class World:
             "cluster", dict(self.nodes), pods, notes=self.notes, budgets=budgets, records=records
         )
 
-    def intent(self, pod: LivePod) -> Intent | None:
-        """What the records mean with a pod."""
-        mine = (
-            intent
-            for record in self.records.values()
-            for key, uid, intent in record.intents()
-            if (key, uid) == (pod.key, pod.uid)
-        )
-        return next(mine, None)
+    def start(self, pod: LivePod) -> StartRecord | None:
+        """What is recorded of a pod."""
+        found = (record.parts().get((pod.key, pod.uid)) for record in self.records.values())
+        return next(filter(None, found), None)
 
     def _budgets(self) -> DisruptionBudgets:
         guards: dict[Key, tuple[str, ...]] = {}
@@ -127,8 +121,8 @@ class World:
 
     def _held(self, pod: LivePod) -> LivePod:
         """With what is meant with it, and the room it takes while it is not bound."""
-        found = pod.meant(self.intent(pod))
-        if found.intent is None and pod.node is None and pod.stays:
+        found = pod.meant(self.start(pod))
+        if found.start is None and pod.node is None and pod.stays:
             return replace(found, held_at=self.pins.get(pod.uid))
         return found
 
@@ -546,7 +540,7 @@ def evicted_in_part() -> tuple[World, PlanActions]:
 def shape(world: World) -> dict[Any, Any]:
     """What end states are compared by: where each pod is, its gates, what is meant with it, who is whole."""
     found: dict[Any, Any] = {
-        key: (pod.node, pod.gates, world.intent(pod)) for key, pod in sorted(world.pods.items())
+        key: (pod.node, pod.gates, world.start(pod)) for key, pod in sorted(world.pods.items())
     }
     return found | {"whole": whole(world)}
 
@@ -576,8 +570,8 @@ def doubled(world: World) -> list[str]:
     full = [name for name in sorted(world.nodes) if world.free(name) < 0]
     held: set[tuple[str, int]] = set()
     for pod in world.pods.values():
-        intent = world.intent(pod)
-        for index in (intent.gpus if intent else None) or ():
+        start = world.start(pod)
+        for index in (start.pod.gpus if start else None) or ():
             if pod.node is not None and not pod.finished:
                 if (pod.node, index) in held:
                     full.append(pod.node)

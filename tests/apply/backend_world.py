@@ -14,9 +14,9 @@ from apiserver import FakeCluster
 from apiserver_http import FakeWire
 from apiserver_setup import GATE
 
-from models.apply.intents import Intent
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
+from models.apply.records import PodPlace, StartRecord
 from models.apply.requests import Event
 from planner.cluster.backends import backend_of
 from planner.cluster.backends.base import Backend
@@ -169,11 +169,12 @@ def ordered(pod: Tree, gpus: tuple[int, ...] | None, node: str = "n1", count: in
 
 
 def seen(pod: Tree, gpus: tuple[int, ...] | None, node: str = "n1") -> LivePod:
-    """The pod with its intent on it."""
+    """The pod with the record of its start."""
     metadata = pod["metadata"]
-    intent = Intent(PLAN, node, gpus)
+    place = PodPlace(metadata["name"], metadata["uid"], node, gpus)
+    start = StartRecord((metadata["namespace"], "g"), PLAN, (place,))
     return LivePod(
-        metadata["namespace"], metadata["name"], metadata["uid"], "1", gates=(GATE,), intent=intent
+        metadata["namespace"], metadata["name"], metadata["uid"], "1", gates=(GATE,), start=start
     )
 
 

@@ -23,7 +23,7 @@ from apply_runs import Crash, Fault, Hasty
 from conftest import Result, RunCli
 from snapshots import environment
 
-from models.apply.intents import Intent
+from models.apply.records import StartRecord
 from models.instance.solution import Solution
 from planner.cluster.request_sender import RequestSender
 from planner.cluster.start_records import StartRecords
@@ -110,12 +110,12 @@ class RunBench:
         found: Tree = self.cluster.pod(name)["metadata"].get("annotations", {})
         return {key: value for key, value in found.items() if key.startswith("gangplan.dev/")}
 
-    def recorded(self) -> dict[str, Intent]:
+    def recorded(self) -> dict[str, StartRecord]:
         """What is recorded of the start of each pod that is there."""
         records = StartRecords(FakeWire(self.cluster), "gangplan-system")
         records.read()
         found = ((pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in self.cluster.pods())
-        return {name: records.intents[uid] for name, uid in found if uid in records.intents}
+        return {name: records.starts[uid] for name, uid in found if uid in records.starts}
 
     def forget(self) -> None:
         """Somebody deletes every record."""

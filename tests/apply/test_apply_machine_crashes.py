@@ -259,7 +259,7 @@ def honest(world: sim.World, plan: PlanActions, verdict: req.Verdict) -> None:
             pod.uid
             for pod in world.pods.values()
             if pod.uid in uids and not pod.terminating and not pod.finished
-            if (intent := world.intent(pod)) is not None and intent.plan == plan.plan
+            if (start := world.start(pod)) is not None and start.plan == plan.plan
         }
         if len(uids) < len(one.starts) and running:
             assert explained(world, one, told.get(one.key), running), told.get(one.key)

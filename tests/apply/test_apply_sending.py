@@ -18,7 +18,6 @@ from apiserver_http import FakeWire
 from apply_runs import refusing
 
 from models.apply import requests as req
-from models.apply.intents import Intent
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart, PodStop, Resize
 from models.apply.records import PodPlace, StartRecord, record_name
@@ -31,10 +30,10 @@ from planner.cluster.transport import JSON, LOST, STRATEGIC, ApiRequest, Reply, 
 from planner.cluster.writes import COST, event_of, scale
 
 ORDER = PodStart("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
-INTENT = Intent("gp-0123456789abcdef0123", "n1", (0, 1))
-GATED = LivePod("team", "vit-0", "u-1", "7", gates=("gangplan.dev/placement",), intent=INTENT)
+PLAN = "gp-0123456789abcdef0123"
+RECORD = StartRecord(("team", "vit"), PLAN, (PodPlace("vit-0", "u-1", "n1", (0, 1)),))
+GATED = LivePod("team", "vit-0", "u-1", "7", gates=("gangplan.dev/placement",), start=RECORD)
 WRITE = req.Ungate(ORDER, GATED)
-RECORD = StartRecord(("team", "vit"), INTENT.plan, (PodPlace("vit-0", "u-1", "n1", (0, 1)),))
 EVICT = req.Evict(PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2))
 POD: Tree = yaml.load(
     """
@@ -113,7 +112,7 @@ def test_a_start_is_one_strategic_patch_guarded_by_uid_and_version() -> None:
     metadata = {
         "uid": "u-1",
         "resourceVersion": "7",
-        "labels": {"gangplan.dev/plan": INTENT.plan},
+        "labels": {"gangplan.dev/plan": PLAN},
         "annotations": {f"gangplan.dev/{key}": value for key, value in notes.items()},
     }
     gate = {"$patch": "delete", "name": "gangplan.dev/placement"}

@@ -10,8 +10,8 @@ from apiserver import Answer, Call, FakeCluster
 from apiserver_http import FakeWire
 from apiserver_setup import GATE
 
-from models.apply.intents import PLAN as MARK
 from models.apply.requests import Conflict, Done, Rejected
+from models.apply.terms import PLAN as MARK
 from planner.cluster.backends import backend_of
 from planner.cluster.transport import MERGE
 from planner.read.kube.dialects.base import CannotEncode

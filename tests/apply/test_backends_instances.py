@@ -10,8 +10,8 @@ from apiserver import LOST
 from dynamic_mig import asks, asks_whole, devices, gpu_name, made
 from made_instances import GPUS, add, held, hold, partitionable
 
-from models.apply.intents import PLAN as MARK
 from models.apply.requests import Conflict, Done, Event, Rejected
+from models.apply.terms import PLAN as MARK
 from planner.cluster.backends import backend_of
 
 # ---- instances that are there

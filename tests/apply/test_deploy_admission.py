@@ -16,8 +16,9 @@ from apiserver import FakeCluster
 from apiserver_http import FakeWire
 
 from models.apply.gate_and_pin import pin
-from models.apply.intents import KEYS, PLAN, Intent
 from models.apply.live_state import LiveNode
+from models.apply.records import PodPlace
+from models.apply.terms import KEYS, PLAN
 from models.instance.policy import KubernetesPolicy
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.start_records import StartRecords
@@ -28,7 +29,7 @@ CASES = yaml.load(
 )
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-INTENT = Intent("gp-0123456789abcdef0123", "n1", (0, 1))
+PLACE = PodPlace("llama-0", "u-1", "n1", (0, 1))
 BACK_ENDS = ("nvidia.com/use-gpuuuid",)
 HOST = "kubernetes.io/hostname"
 
@@ -64,10 +65,10 @@ def a_pod(**spec: object) -> Tree:
 
 
 def intended(pod: Tree) -> Tree:
-    """The pod after the intent was written, as a patch by us leaves it."""
+    """The pod with its plan and place, as a patch by us leaves it."""
     pod = copy.deepcopy(pod)
-    pod["metadata"].setdefault("labels", {}).update(INTENT.labels())
-    pod["metadata"].setdefault("annotations", {}).update(INTENT.annotations())
+    pod["metadata"].setdefault("labels", {}).update({PLAN: "gp-0123456789abcdef0123"})
+    pod["metadata"].setdefault("annotations", {}).update(PLACE.annotations())
     pod["metadata"]["managedFields"].append({"manager": "gangplan"})
     pod["metadata"]["resourceVersion"] = "8"
     return pod

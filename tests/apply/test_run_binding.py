@@ -55,7 +55,7 @@ def sound(bench: RunBench) -> None:
     recorded = bench.recorded()
     for name, one in requests(bench).items():
         assert name in pods
-        assert recorded[name].node == one["spec"]["selectedNode"], name
+        assert recorded[name].pod.node == one["spec"]["selectedNode"], name
 
 
 def all_before_the_first_gate(bench: RunBench, gang: str, size: int) -> Any:  # noqa: ANN401
@@ -87,7 +87,7 @@ def test_every_pod_of_kai_gets_a_request_before_a_gate_goes(memory: Benches) -> 
     pod, recorded = bench.cluster.pod("llama-0"), bench.recorded()["llama-0"]
     assert one["spec"] == {
         "podName": "llama-0",
-        "selectedNode": recorded.node,
+        "selectedNode": recorded.pod.node,
         "receivedResourceType": "Regular",
         "receivedGPU": {"count": 8, "portion": "1.00"},
         "backoffLimit": 1000,
@@ -195,7 +195,7 @@ def test_killed_after_any_write_a_run_is_finished_or_withdrawn(
         if lost:
             noted = bench.recorded().get("llama-1")
             if noted and not bench.standing("llama"):
-                bench.cluster.remove("Node", noted.node)
+                bench.cluster.remove("Node", noted.pod.node)
         with bench.meddled(all_before_the_first_gate(bench, "llama", 2)):
             for _ in range(3):
                 bench.run("--policy", policy)

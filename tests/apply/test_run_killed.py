@@ -27,8 +27,8 @@ from run_bench import (
     summary,
 )
 
-from models.apply.intents import Terms
 from models.apply.session import LANES
+from models.apply.terms import Terms
 
 pytest_plugins = ("run_fixtures",)
 

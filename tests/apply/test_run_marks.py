@@ -9,8 +9,8 @@ import pytest
 from apiserver import FakeCluster
 from run_bench import EVICT, PREEMPTIBLE, Benches, RunBench, nodes
 
-from models.apply.intents import Terms
 from models.apply.notes import MAX_HELD, HeldNote, Promise, RunNotes, read_notes
+from models.apply.terms import Terms
 from models.units import epoch_seconds
 
 pytest_plugins = ("run_fixtures",)

@@ -9,7 +9,6 @@ import pytest
 from apiserver import LOST, Answer, Call, FakeCluster
 from apiserver_http import FakeWire
 
-from models.apply.intents import Intent
 from models.apply.live_state import ClusterView
 from models.apply.records import PodPlace, StartRecord
 from models.instance.policy import KubernetesPolicy
@@ -81,9 +80,11 @@ def test_what_a_pod_says_of_itself_counts_only_for_the_gpus_it_runs_on(
     cluster.add_pod("runs", gpus=2, node="n1", annotations=says)
     recorded(cluster, "ours")
     pods = read(cluster).pods
-    assert pods["default", "ours"].intent == Intent(PLAN, "n1", (4, 5))
+    start = pods["default", "ours"].start
+    assert start is not None
+    assert (start.plan, start.pod.node, start.pod.gpus) == (PLAN, "n1", (4, 5))
     assert (pods["default", "ours"].place, pods["default", "ours"].indices) == ("n1", (4, 5))
-    assert (pods["default", "forged"].intent, pods["default", "forged"].place) == (None, None)
+    assert (pods["default", "forged"].start, pods["default", "forged"].place) == (None, None)
     assert pods["default", "runs"].indices == (0, 1)
 
 
@@ -95,7 +96,7 @@ def test_an_object_that_is_no_record_is_named_and_counts_for_nothing(cluster: Fa
     records = StartRecords(wire, "gangplan-system")
     assert records.read()
     assert (records.known, records.unread) == ({}, (odd["metadata"]["name"],))
-    assert read(cluster).pods["default", "meant"].intent is None
+    assert read(cluster).pods["default", "meant"].start is None
 
 
 @pytest.mark.parametrize(

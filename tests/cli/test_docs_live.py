@@ -10,7 +10,7 @@ import yaml
 from conftest import RunCli
 from pages import ROOT, code_blocks, text
 
-from models.apply import intents
+from models.apply import terms
 from models.apply.requests import Outcome
 from models.documents.policy import PolicyDocument
 from models.instance.policy import kubernetes_policy
@@ -39,7 +39,7 @@ def test_every_outcome_is_told_of() -> None:
 
 def test_labels_and_annotations_told_of_are_those_that_are_written() -> None:
     told = set(re.findall(r"`(gangplan\.dev/[a-z-]+)`", part(APPLY, "What it does")))
-    assert told == {intents.PLAN, *intents.KEYS}
+    assert told == {terms.PLAN, *terms.KEYS}
 
 
 def test_exit_codes_told_of_are_known_and_none_is_left_out_for_the_cron_job() -> None:

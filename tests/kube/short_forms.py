@@ -117,8 +117,10 @@ def whole(short: str | Tree) -> Tree:
         elif key in METADATA:
             merge(tree["metadata"], {key: value})
         elif key == "start":  # what the record of its start says
-            intent = {"plan": "gp-0123456789abcdef0123", "gang": "g", **value}
-            tree["gangplanStart"] = json.dumps(intent)
+            places = ("node", "gpus", "rank", "pin")
+            place = ["p", "u", *(value.get(one, "" if one == "pin" else None) for one in places)]
+            start = {"gang": ["default", "g"], "plan": "gp-0123456789abcdef0123", "pods": [place]}
+            tree["gangplanStart"] = json.dumps(start | {"terms": value.get("terms")})
         elif key == "status" or key.startswith("."):
             merge(tree, {key.removeprefix("."): value})
         else:

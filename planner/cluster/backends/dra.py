@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from models.apply.intents import MANAGER, PLAN
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer, Rejected
+from models.apply.terms import MANAGER, PLAN
 from planner.cluster.backends.base import Backend, fills_node
 from planner.cluster.backends.dra_devices import (
     VERSION,
@@ -73,7 +73,7 @@ class Dra(Backend):
             return Done()
         if text(pod_tree, "metadata", "uid") != order.uid:
             return Gone("another pod has its name")
-        plan = order.uid if seen.intent is None else seen.intent.plan
+        plan = order.uid if seen.start is None else seen.start.plan
         try:
             devices = self._devices = self._devices or Devices.read(wire)
             return _Allocating(wire, *order.key, order.uid, devices, order, plan).run(pod_tree)

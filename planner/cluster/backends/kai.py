@@ -7,10 +7,10 @@ Read in the source of KAI 0.17, whose internal contract this is.
 
 from __future__ import annotations
 
-from models.apply.intents import MANAGER
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, Gone, Rejected
+from models.apply.terms import MANAGER
 from planner.cluster.backends.base import Backend
 from planner.cluster.pages import is_served
 from planner.cluster.transport import Reply, Transport, Tree, grouped

@@ -237,7 +237,7 @@ class GangDocuments:
         if pod.node is not None and pod.node in self.nodes and pod.finished is None:
             wanted = role["gpus"] or (amount_of(pod.part) if pod.part and pod.indices else 0)
             known = pod.indices is not None and len(pod.indices) == wanted
-            rank = None if pod.start is None else pod.start.rank
+            rank = None if pod.start is None else pod.start.pod.rank
             tree |= {
                 "node": pod.node,
                 "gpus": list(pod.indices or ()) if known else None,

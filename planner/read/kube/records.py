@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import lcm
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from models.apply.intents import Intent, read_intent
+from models.apply.records import StartRecord, read_record
 from models.documents.gang import NodeExpression, Parallelism
 from models.gpu_shares import Part, share_in, shared_by
 from models.mig import instance_in
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Derived = TypeVar("Derived")
 
 START = "gangplanStart"
-"""Field of a pod, next to ``metadata``, that gangplan adds to what it reads of a cluster: what the record of
-its start says (an Intent as JSON). Tenants cannot write it: API servers drop fields that pods do not have."""
+"""Field of a pod, next to ``metadata``, that gangplan adds to what it reads of a cluster: the record of its
+start, with it alone, as JSON. Tenants cannot write it: API servers drop fields that pods do not have."""
 
 MAX_GPUS = 1024
 """Most GPUs of one server; more is a mistake, or shares counted as GPUs."""
@@ -309,9 +309,11 @@ class KubePod:
         return self.object.name
 
     @property
-    def start(self) -> Intent | None:
-        """What the record of its start says; None if gangplan did not start it."""
-        return read_intent(self.object.tree.get(START))
+    def start(self) -> StartRecord | None:
+        """What is recorded of its start; None if gangplan did not start it."""
+        written = self.object.tree.get(START)
+        found = read_record(written) if isinstance(written, str) else None
+        return None if found is None or len(found.pods) != 1 else found
 
     @property
     def part(self) -> str | None:

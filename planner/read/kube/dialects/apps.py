@@ -6,7 +6,7 @@ theirs are replicas of a service. Annotations of a Deployment are also on its Re
 
 from __future__ import annotations
 
-from models.apply.intents import GANG
+from models.apply.terms import GANG
 from planner.read.kube.dialects import base
 from planner.read.kube.lookup import holds_condition, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from models.apply.intents import GPUS
+from models.apply.terms import GPUS
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.quotas import QuotaReader
 from planner.read.kube.lookup import Tree, at, number

@@ -1,6 +1,6 @@
 """gangplan's own words on pods: the GPUs that a plan gave, and the gang of a pod."""
 
-from models.apply.intents import GANG, GPUS
+from models.apply.terms import GANG, GPUS
 from planner.read.kube.dialects.base import (
     Dialect,
     GroupReader,

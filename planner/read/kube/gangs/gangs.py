@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 
-from models.apply.intents import PLAN
+from models.apply.terms import PLAN
 from models.documents.policy import LOST_RUNTIME
 from models.instance.gang import turn
 from models.instance.policy import KubernetesPolicy, Policy

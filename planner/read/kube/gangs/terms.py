@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.apply.intents import strictest
+from models.apply.terms import strictest
 from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import Policy
 from models.units import duration_text, time_text

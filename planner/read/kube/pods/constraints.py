@@ -179,13 +179,13 @@ class Constraints:
 
 
 def _pinned(pod: KubePod, node: KubeNode | None) -> tuple[()] | tuple[str | None, str, str]:
-    """What a run added to the spec of a pod with an intent for its node: a hostname, or a name in terms."""
-    intent = pod.start
-    if node is None or pod.mode is not None or intent is None or intent.node != node.name:
+    """What a run added to the spec of a pod that it started there: a hostname, or a name in terms."""
+    start = pod.start
+    if node is None or pod.mode is not None or start is None or start.pod.node != node.name:
         return ()
-    if intent.pin == "hostname":
+    if start.pod.pin == "hostname":
         return (node.labels.get(HOSTNAME_LABEL), "", "")
-    return (None, node.name, intent.pin.partition(" ")[2])
+    return (None, node.name, start.pod.pin.partition(" ")[2])
 
 
 _LARGE: list[Tree] = [{}] * (MAX_TERMS + 1)

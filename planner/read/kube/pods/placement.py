@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from models.apply.intents import PLAN
+from models.apply.terms import PLAN
 from models.documents.cluster import HOSTNAME_LABEL
 from models.instance.policy import KubernetesPolicy
 from models.units import MAX_SECONDS
@@ -119,7 +119,7 @@ def read_placement(
         if (kept := text(tree, EXPECTED, "node")) is not None:
             names.insert(0, (kept, None))
         if pod.start is not None:
-            names.insert(0, (pod.start.node, None))
+            names.insert(0, (pod.start.pod.node, None))
         known = ((name, by) for name, by in names if name in places.nodes)
         pod.node, pod.tied = next(known, (None, None))
         if pod.node is None and any(name is not None for name, _ in names):

@@ -1,14 +1,12 @@
-"""The intent: what a run means to do with a pod, as the record of its gang's start says it.
+"""What a gang is started under, and the words on its pods, which are for people and programs.
 
-What stands on the pod itself is for people and programs, and gangplan believes none of it.
+gangplan believes none of these: the record of the start counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,49 +59,3 @@ KEYS = (NODE, GPUS, RANK)
 
 MANAGER = "gangplan"
 """Field manager of all our writes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """``gpus``: ascending indices; None if the node chooses.
-
-    ``rank``: of its first GPU, None where the plan deals none. ``terms``: None if it states none.
-    ``pin``: what of the pod's spec is our pin and not its own wish: ``hostname`` (of its node selector),
-    ``terms 0 2`` (the node's name in these terms of its required node affinity), ``none`` (its own
-    constraints left it only that node).
-    """
-
-    plan: str
-    node: str
-    gpus: tuple[int, ...] | None = None
-    rank: int | None = None
-    pin: str = ""
-    terms: Terms | None = None
-
-    def annotations(self) -> dict[str, str]:
-        """As its pod has it for others to read."""
-        gpus, rank = self.gpus or (), self.rank
-        written = {
-            NODE: self.node,
-            GPUS: ",".join(map(str, gpus)),
-            RANK: "" if rank is None else str(rank),
-        }
-        return {key: word for key, word in written.items() if word}
-
-    def labels(self) -> dict[str, str]:
-        return {PLAN: self.plan}
-
-    def text(self) -> str:
-        """As JSON."""
-        return _FORM.dump_json(self, exclude_defaults=True).decode()
-
-
-_FORM = TypeAdapter(Intent)
-
-
-def read_intent(written: object) -> Intent | None:
-    """The intent in JSON; None for what is none."""
-    try:
-        return _FORM.validate_json(written, strict=True) if isinstance(written, str) else None
-    except ValueError:
-        return None
