@@ -32,6 +32,7 @@ from planner.cluster.transport import (
     MalformedError,
     Reply,
     Tree,
+    deletes_others,
     list_object,
 )
 from planner.errors import Fault, NotPermittedError, UnavailableError
@@ -130,7 +131,7 @@ CONNECTIONS = 8
 """Requests in flight at once, at most."""
 
 FILTERED = "Filtered"
-"""Reason of a reply of the proxy itself: the path is not an accepted one, nothing was forwarded."""
+"""Reason of a reply of our own: the path is not an accepted one, or it would delete what is not ours."""
 
 VERSION = "/version"
 """Asked first: every user may read it."""
@@ -208,6 +209,9 @@ class ProxyTransport:
         return [found[n % CONNECTIONS][n // CONNECTIONS] for n in range(len(requests))]
 
     def _asked(self, connection: UnixHttpConnection, one: ApiRequest) -> Reply:
+        if deletes_others(one):
+            what = "gangplan deletes nothing but its own records and BindRequests"
+            return Reply(400, {"reason": FILTERED}, why=what)
         body = None if one.body is None else _ENCODE(one.body).encode("utf-8", "surrogatepass")
         try:
             return _reply(*connection.request(one.method, one.path, body, one.content_type))

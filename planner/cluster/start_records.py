@@ -101,12 +101,8 @@ class StartRecords:
         if dry:
             return Done()
         if reply.body.get("kind") == "ConfigMap":
-            record = self._learn(reply.body)
-            return (
-                NoAnswer("the server's answer is no record")
-                if record is None
-                else Done(record=record)
-            )
+            record, odd = self._learn(reply.body), NoAnswer("the server's answer is no record")
+            return odd if record is None else Done(record=record)
         if reply.body.get("kind") == "Status":
             self._forget(key)
             return Done()
@@ -120,11 +116,9 @@ class StartRecords:
         if reply.status == 404:
             self._forget(key)
             return Gone(one_line(reply.message))
-        return (
-            denied(reply.message)
-            if reply.status in {401, 403}
-            else NoAnswer(one_line(reply.message))
-        )
+        if reply.status in {401, 403}:
+            return denied(reply.message)
+        return NoAnswer(one_line(reply.message))
 
     def _path(self, name: str | None = None) -> str:
         return core("configmaps", namespace=self.namespace, name=name)

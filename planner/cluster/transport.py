@@ -222,6 +222,20 @@ class Right:
     name: str = ""
 
 
+_DELETED = re.compile(
+    "/api/v1/namespaces/[^/]+/configmaps/gangplan-start-[0-9a-f]+"
+    "|/apis/scheduling[.]run[.]ai/[^/]+/namespaces/[^/]+/bindrequests/[^/]+"
+)
+"""What this program deletes: records of starts, and BindRequests that say that they are ours."""
+
+
+def deletes_others(one: ApiRequest) -> bool:
+    """Whether a request would delete anything else, or what has not been read in that version."""
+    read = (one.body or {}).get("preconditions", {}).keys() >= {"uid", "resourceVersion"}
+    ours = _DELETED.fullmatch(one.path.partition("?")[0]) is not None and read
+    return one.method == "DELETE" and not ours
+
+
 _ANY_NAME = "[a-z0-9][a-z0-9.-]*"
 _ANY_VERSION = "v[0-9]+((alpha|beta)[0-9]+)?"
 

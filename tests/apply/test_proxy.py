@@ -143,6 +143,30 @@ ANSWERS: dict[str, tuple[Answer, Reply]] = {
 }  # fmt: skip
 
 
+def test_nothing_is_deleted_but_records_and_bind_requests_as_they_were_read(tmp_path: Path) -> None:
+    """Whatever the account may, and the paths that get through."""
+    ours = "/api/v1/namespaces/gangplan-system/configmaps/gangplan-start-0123456789abcdef0123"
+    bind = "/apis/scheduling.run.ai/v1alpha2/namespaces/a/bindrequests"
+    read = {"preconditions": {"uid": "u", "resourceVersion": "1"}}
+    through = [ours, f"{ours}?dryRun=All", f"{bind}/vit-0"]
+    kept = [
+        *("/api/v1/namespaces/a/pods/b", "/api/v1/namespaces/a/pods", "/api/v1/nodes/n1"),
+        "/apis/coordination.k8s.io/v1/namespaces/gangplan-system/leases/gangplan",
+        *(bind, f"{bind}/vit-0/status", f"{bind}/", f"{ours}/x", ours.rpartition("/")[0]),
+        *(f"{ours[:-21]}-mine", f"/api/v1/namespaces/a/configmaps/b?x={ours}"),
+        "/apis/autoscaling.x-k8s.io/v1/namespaces/a/provisioningrequests/b",
+    ]
+    with wired(tmp_path, accept=(".*",)) as (wire, server):
+        done = [wire.send("DELETE", path, read) for path in through]
+        refused = [wire.send("DELETE", path, read) for path in kept]
+        unread = (None, {}, {"preconditions": {"uid": "u"}})
+        refused += [wire.send("DELETE", ours, body) for body in unread]
+        refused += wire.send_all([ApiRequest("DELETE", path, read) for path in kept])
+    assert server.targets() == through
+    assert all(one.ok for one in done)
+    assert {(one.status, one.reason) for one in refused} == {(400, FILTERED)}
+
+
 def test_what_an_answer_is_taken_for(tmp_path: Path) -> None:
     def play(asked: Asked) -> Answer:
         name = list(ANSWERS)[int(asked.path.rpartition("/")[2])]
