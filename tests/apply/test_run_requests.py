@@ -405,6 +405,33 @@ def test_without_the_rights_for_it_nothing_of_kueue_is_planned(memory: Benches) 
     assert (len(bound(bench, "gated")), told(bench, "llama"), labels(bench)) == (1, "", {})
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["while it waits", "once it runs"])
+def test_more_requests_for_a_workload_get_no_more_nodes_than_it_has_quota_for(
+    first: bool, memory: Benches
+) -> None:
+    """A tenant makes two more as Kueue made that of its workload."""
+    bench = memory(beside_kueue(3))
+    played = kueue(bench)
+    played.submit("greedy", (1, 8), priority=9)
+    played.step()
+    if not first:
+        bench.ran()
+        played.step()
+    real = played.one(REQUESTS, "job-greedy-gangplan-1")
+    for name in ("a-0", "z-0"):
+        about = {"name": name, "ownerReferences": real["metadata"]["ownerReferences"]}
+        bench.cluster.advance(1)
+        bench.cluster.put(
+            {k: real[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": about}
+        )
+    bench.cluster.gang_of_pods("other", 2)
+    done = bench.ran()
+    assert "default/a-0, default/z-0: with others of its workload it asks for more" in done.err
+    assert len(labels(bench)) == 1
+    assert bench.standing("other") == 2
+    assert true(played.one(REQUESTS, "job-greedy-gangplan-1"), "Provisioned")
+
+
 def test_gated_pods_in_a_closed_namespace_keep_no_request_from_its_answer(memory: Benches) -> None:
     bench = memory(beside_kueue(2))
     kueue(bench).submit("llama", (1, 8))

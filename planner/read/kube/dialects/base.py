@@ -361,7 +361,7 @@ class PlacementRequest:
     ``stands_for``: the keys of what is not looked at besides. ``sets``: all its pods; ``missing``: by set
     the numbers of those that are not bound yet; ``nodes``: by set those of all pods, once it has them.
     ``members``: pods that came of it; ``plan``: the id of the plan that gave it its nodes. ``admitted``: its
-    system lets it start.
+    system lets it start. ``problem``: why it gets no nodes, if not by the plan.
     """
 
     object: KubeObject
@@ -373,6 +373,7 @@ class PlacementRequest:
     members: frozenset[PodKey] = frozenset()
     plan: str | None = None
     admitted: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,9 +520,7 @@ def count(tree: object, *path: str, absent: int | None) -> int | None:
     value = at(tree, *path)
     if value is None:
         return absent
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        return None
-    return value
+    return value if type(value) is int and value >= 0 else None
 
 
 def parallel_pods(spec: Tree) -> int | None:
@@ -581,12 +580,9 @@ def json_value(written: str | None) -> object:
 
 def gpu_indices(numbers: Iterable[int | None]) -> tuple[int, ...]:
     """The indices, if every one is valid; else ``()``."""
-    found = []
-    for index in numbers:
-        if index is None or not 0 <= index < 4096:
-            return ()
-        found.append(index)
-    return tuple(found)
+    given = list(numbers)
+    found = tuple(index for index in given if index is not None and 0 <= index < 4096)
+    return found if len(found) == len(given) else ()
 
 
 def comma_list(written: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from models.apply.placement_requests import (
@@ -42,18 +43,25 @@ _LONGEST_NAME = 200
 
 GATED = "its pod templates have scheduling gates; a workload that asks for its placement needs none"
 MERGED = "its pod sets were joined (podSetMergePolicy), and those that were joined to another get no nodes"
+BEYOND = "with others of its workload it asks for more pods than that has: it gets no nodes"
 
 
 def requests(api: Objects) -> Iterator[base.PlacementRequest]:
-    """Every request of our class, by namespace and name."""
-    found = [one for one in api.of(KIND, GROUP) if _is_ours(one)]
+    """Every request of our class: first those that have their nodes, then the oldest.
+
+    Quota is reserved for the pods of a workload once, and anybody may name a workload as owner.
+    """
+    of_class = ("spec", "provisioningClassName")
+    found = [one for one in api.of(KIND, GROUP) if text(one.tree, *of_class) == CLASS]
     pods = _consumers(api) if found else {}
-    for one in sorted(found, key=lambda one: one.key):
-        yield _read(one, api, pods.get((one.namespace, one.name), []))
-
-
-def _is_ours(one: KubeObject) -> bool:
-    return text(one.tree, "spec", "provisioningClassName") == CLASS
+    read = [_read(one, api, pods.get((one.namespace, one.name), [])) for one in found]
+    asked, of = Counter[object](), base.RequestState
+    for one in sorted(read, key=lambda it: (not it.nodes, it.object.created or 0, it.object.key)):
+        workload, has = api.owner_of(one.object), one.state in (of.waits, of.placed)
+        asked[workload] += sum(made.role.size or 0 for made in one.sets) * has
+        beyond = has and workload is not None and asked[workload] > sum(_counts(workload))
+        lost = of.evicted if one.nodes else of.idle
+        yield replace(one, state=lost, problem=BEYOND) if beyond else one
 
 
 def _consumers(api: Objects) -> dict[base.PodKey, list[KubeObject]]:
@@ -171,26 +179,25 @@ def describe(of: base.Controlled) -> base.Controller:
     sets = list(_sets(request, api))
     workload = api.owner_of(request)
     problems = [GATED] if any(at(one.template, "spec", "schedulingGates") for one in sets) else []
-    if workload is not None and _are_merged(sets, workload):
-        problems.append(MERGED)
-    made = workload or request
-    kind, name = made.kind, made.name
-    if workload is not None and workload.owner is not None:
-        kind, name = workload.owner.kind, workload.owner.name
+    problems += [MERGED] if workload is not None and _are_merged(sets, workload) else []
+    made = (workload and workload.owner) or workload or request
     roles = base.roles_of(sets)
     if any(pod.holds_room for pod in pods):
         left = Counter(pod.labels.get(_PODSET) for pod in pods)
         if sum(left.values()) < sum(one.size or 0 for one in roles.values()):
-            kind, name = KIND, request.name
+            made = request
         roles = {role: base.RoleSpec(role, left[role]) for role in roles if left[role]}
-    return base.Controller(key, kind, name, request, roles, problems=tuple(problems))
+    return base.Controller(key, made.kind, made.name, request, roles, problems=tuple(problems))
+
+
+def _counts(workload: KubeObject) -> list[int]:
+    podsets = objects(workload.tree, "spec", "podSets")
+    return [base.count(one, "count", absent=1) or 0 for one in podsets]
 
 
 def _are_merged(sets: Sequence[base.PodSet], workload: KubeObject) -> bool:
     """Whether fewer sets have all pods of the workload."""
-    podsets = objects(workload.tree, "spec", "podSets")
-    counts = [base.count(one, "count", absent=1) or 0 for one in podsets]
-    asked = sum(one.role.size or 0 for one in sets)
+    counts, asked = _counts(workload), sum(one.role.size or 0 for one in sets)
     return len(sets) < sum(map(bool, counts)) and asked >= sum(counts)
 
 

@@ -127,17 +127,17 @@ def _names_taken(
 
 def requested_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> list[KubeObject]:
     """Those that are made once a request is answered, and those of answered ones that are not bound yet."""
-    requests = [one for one in placement_requests(api) if one.state in _OPEN]
+    requests = [one for one in placement_requests(api) if one.problem or one.state in _OPEN]
     taken = _names_taken(api, {one.object.namespace for one in requests})
     left = dict.fromkeys(taken, MAX_NAMESPACE_PODS)
     pods: list[KubeObject] = []
     for one in requests:
         namespace = one.object.namespace
         sizes = [made.role.size or 0 for made in one.sets]
-        if not sizes or not all(sizes) or not all(mapping(p.template, "spec") for p in one.sets):
-            remarks.add(one.object.subject, UNREADABLE)
-        elif sum(sizes) > min(MAX_PODS, left[namespace]):
-            remarks.add(one.object.subject, TOO_MANY)
+        unread = not (sizes and all(sizes) and all(mapping(p.template, "spec") for p in one.sets))
+        beyond = sum(sizes) > min(MAX_PODS, left[namespace])
+        if why := one.problem or (unread and UNREADABLE) or (beyond and TOO_MANY):
+            remarks.add(one.object.subject, why)
         else:
             left[namespace] -= sum(sizes)
             workload = _Workload(one.object, one.sets, Terms(suspended=False), one)
