@@ -54,6 +54,17 @@ from models.units import (
 API_VERSION = "gangplan.dev/v1alpha1"
 ApiVersion = Literal["gangplan.dev/v1alpha1"]
 
+
+def document_tree(kind: str, name: str, spec: object, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A document as plain values. ``more``: other metadata."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name, **more},
+        "spec": spec,
+    }
+
+
 MAX_ITEMS = 200_000
 """Most entries of one list; checked before any entry is."""
 

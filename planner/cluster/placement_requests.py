@@ -16,7 +16,7 @@ from planner.cluster.pages import list_first_served
 from planner.cluster.transport import MERGE, ApiRequest, Transport, Tree, core, grouped
 from planner.read.kube.dialect_registry import placement_requests
 from planner.read.kube.dialects.base import PlacementRequest
-from planner.read.kube.lookup import mapping, objects, text, texts, time_of
+from planner.read.kube.lookup import conditions, mapping, objects, text, texts, time_of
 from planner.read.kube.records import Objects
 
 GROUP, PLURAL = "autoscaling.x-k8s.io", "provisioningrequests"
@@ -114,8 +114,7 @@ def _list(kind: str, version: str, items: Sequence[Tree]) -> Tree:
 
 def _live(uid: str, request: PlacementRequest) -> LiveRequest:
     tree = request.object.tree
-    conditions = objects(tree, "status", "conditions")
-    condition = next((one for one in conditions if one.get("type") == "Provisioned"), {})
+    condition = next(iter(conditions(tree, "Provisioned")), {})
     return LiveRequest(
         namespace=request.object.namespace,
         name=request.object.name,

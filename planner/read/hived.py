@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from models.documents.base import API_VERSION, MAX_GPUS
+from models.documents.base import MAX_GPUS, document_tree
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import MAX_GPUS_A_POD
 from models.documents.queue import MAX_CELLS, QueueDocument
@@ -86,14 +86,9 @@ def read_hived(
                 remarks.add(subject, TWICE if str(name) in seen else TOO_MANY)
                 continue
             seen.add(str(name))
-            document = {
-                "apiVersion": API_VERSION,
-                "kind": "Queue",
-                "metadata": {"name": str(name)},
-                "spec": {"cells": reader.cells(own, subject)},
-            }
+            spec = {"cells": reader.cells(own, subject)}
             try:
-                queue = QueueDocument.model_validate(document)
+                queue = QueueDocument.model_validate(document_tree("Queue", str(name), spec))
             except ValidationError:  # the cells are in order: it is the name
                 remarks.add(subject, BAD_NAME)
                 continue

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from models.documents.base import API_VERSION
+from models.documents.base import document_tree
 from models.documents.cluster import NO_NAME, ClusterDocument, NodeDocument
 from models.documents.gang import GangDocument
 from models.gpu_shares import share_in
@@ -252,23 +252,17 @@ def _cluster(
         remarks = trees.remarks if node.shared is None and selected else Remarks()
         model = server_model(node, policy.kubernetes, trees.find, remarks)
         entries.append(_node(trees.tree(node, model, used[node.name]), node, trees.remarks))
-    metadata: Json = {"name": NO_NAME}
     identity = objects.named("", "Namespace", "", "kube-system")
-    if identity is not None and identity.uid is not None and is_name(identity.uid):
-        metadata["uid"] = identity.uid
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Cluster",
-        "metadata": metadata,
-        "spec": {
-            "levels": [one.to_json() for one in trees.levels.levels],
-            "nodes": entries,
-            "disruptionBudgets": [
-                {"namespace": namespace, "name": name, "allowed": allowed}
-                for (namespace, name), allowed in sorted(budgets.items())
-            ],
-        },
+    uid = None if identity is None or not is_name(identity.uid or "") else identity.uid
+    spec = {
+        "levels": [one.to_json() for one in trees.levels.levels],
+        "nodes": entries,
+        "disruptionBudgets": [
+            {"namespace": namespace, "name": name, "allowed": allowed}
+            for (namespace, name), allowed in sorted(budgets.items())
+        ],
     }
+    return document_tree("Cluster", NO_NAME, spec, **({} if uid is None else {"uid": uid}))
 
 
 def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from models.documents.base import API_VERSION
+from models.documents.base import document_tree
 from models.documents.gang import MAX_RANK, NodeExpression, SharedAffinity
 from models.gpu_shares import amount_of
 from models.instance.disruption_budgets import DisruptionBudgets
@@ -111,39 +111,34 @@ class GangDocuments:
             p.rooted and p.holds_room for p in gang.pods()
         )
         alone = {"nvlinkAcrossNodes": False} if is_network_only(gang, self.policy) else {}
-        level, others = gang.near or ("", ())
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "Gang",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {
-                "queue": gang.queue if gang.queue is not None and is_name(gang.queue) else None,
-                "service": gang.service,
-                "submittedAt": _told(time_text, gang.submitted_at),
-                "expectedDuration": _told(duration_text, gang.deadline_s),
-                "resizeAfter": _told(time_text, gang.resize_after),
-                "minRunTime": _told(duration_text, gang.min_run_time_s),
-                "priority": gang.priority,
-                "preemptible": gang.preemptible,
-                "movable": gang.movable and not stays,
-                "topology": self._topology(gang, gang),
-                "roles": roles,
-                "near": {"gangs": sorted(map(self._name, others)), "level": level}
-                if level
-                else None,
-                "communication": gang.communication | alone,
-            },
-            "status": {
-                "pods": pods,
-                "hold": self._hold(gang),
-                "scheduler": _told(clean, gang.scheduler),
-                "startedAt": _told(time_text, gang.started_at),
-                "runsSince": None
-                if gang.runs_since == gang.started_at
-                else _told(time_text, gang.runs_since),
-                "lastCheckpoint": _told(time_text, gang.last_checkpoint),
-            },
+        near = None
+        if gang.near is not None:
+            near = {"gangs": sorted(map(self._name, gang.near[1])), "level": gang.near[0]}
+        since = None if gang.runs_since == gang.started_at else gang.runs_since
+        spec = {
+            "queue": gang.queue if gang.queue is not None and is_name(gang.queue) else None,
+            "service": gang.service,
+            "submittedAt": _written(time_text, gang.submitted_at),
+            "expectedDuration": _written(duration_text, gang.deadline_s),
+            "resizeAfter": _written(time_text, gang.resize_after),
+            "minRunTime": _written(duration_text, gang.min_run_time_s),
+            "priority": gang.priority,
+            "preemptible": gang.preemptible,
+            "movable": gang.movable and not stays,
+            "topology": self._topology(gang, gang),
+            "roles": roles,
+            "near": near,
+            "communication": gang.communication | alone,
         }
+        status = {
+            "pods": pods,
+            "hold": self._hold(gang),
+            "scheduler": _written(clean, gang.scheduler),
+            "startedAt": _written(time_text, gang.started_at),
+            "runsSince": _written(time_text, since),
+            "lastCheckpoint": _written(time_text, gang.last_checkpoint),
+        }
+        return {**document_tree("Gang", name, spec, namespace=namespace), "status": status}
 
     def _name(self, gang: KubeGang) -> str:
         """The name of a gang in the plan."""
@@ -507,6 +502,6 @@ def _volumes(waiting: Sequence[KubePod]) -> list[str]:
     return [*list(found)[:shown], *([f"and {more:,} more like that"] if more else [])]
 
 
-def _told(write: Callable[[Value], str], value: Value | None) -> str | None:
+def _written(write: Callable[[Value], str], value: Value | None) -> str | None:
     """The value as documents write it; None for none."""
     return None if value is None else write(value)

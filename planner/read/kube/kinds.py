@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 
 from planner.read.kube.decoders import Decode, Decoders
 from planner.read.kube.dialect_registry import DIALECTS, kept_annotations
@@ -189,7 +189,7 @@ computedomains.resource.nvidia.com ComputeDomain v1beta1
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kind:
     """``plural`` as in URLs; ``versions``: those whose fields are known, the best first.
 
@@ -213,18 +213,19 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
+    def kept(self) -> str:
+        """All fields that are kept."""
+        return f"...Object {self.fields}"
+
+    @cached_property
     def prune(self) -> Prune:
         """Reduces an object of this kind to the fields that are recorded."""
-        return _recorded(self)
+        return Pruner(FRAGMENTS, annotation_keys(), recording=True).compiled(self.kept)
 
-    @property
+    @cached_property
     def decode(self) -> Decode:
         """The same of an object in JSON, as a struct. Raises REFUSED where it has to be pruned."""
-        return _decoded(self)
-
-    def pruned_by(self, pruner: Pruner) -> Prune:
-        """Reduces an object of this kind to the same fields by the rules of a pruner."""
-        return pruner.compiled(f"...Object {self.fields}")
+        return Decoders(FRAGMENTS, annotation_keys(), recording=True).of(self.kept)
 
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
@@ -258,16 +259,6 @@ topograph.run/ network.topology.nvidia.com/ resource.kubernetes.io/pod-claim-nam
 def annotation_keys() -> frozenset[str]:
     """Keys of annotations that are kept, and domains with a slash."""
     return kept_annotations().union(_ANNOTATIONS.split())
-
-
-@cache
-def _recorded(kind: Kind) -> Prune:
-    return kind.pruned_by(Pruner(FRAGMENTS, annotation_keys(), recording=True))
-
-
-@cache
-def _decoded(kind: Kind) -> Decode:
-    return Decoders(FRAGMENTS, annotation_keys(), recording=True).of(f"...Object {kind.fields}")
 
 
 ALL = tuple(_kind(words, fields) for words, fields in _ROWS if words[0] != "fragment")

@@ -92,8 +92,13 @@ def true_conditions(tree: object) -> set[str | None]:
     return {text(one, "type") for one in found if one.get("status") == "True"}
 
 
+def conditions(tree: object, kind: str) -> list[Tree]:
+    """The conditions of a type in the status of an object: API servers keep one."""
+    return [one for one in objects(tree, "status", "conditions") if one.get("type") == kind]
+
+
 def holds_condition(tree: object, kind: str) -> bool:
-    return kind in true_conditions(tree)
+    return any(one.get("status") == "True" for one in conditions(tree, kind))
 
 
 def flag(tree: object, *path: str) -> bool:

@@ -71,8 +71,8 @@ class ObjectReducer:
         key = (group, kind)
         if key not in self._decoders:
             row = self._kinds.get(key)
-            kept = None if row is None else f"...Object {row.fields} {self._more.get(kind, '')}"
-            self._decoders[key] = None if kept is None else _decoders(self._keys, kept)
+            more = self._more.get(kind, "")
+            self._decoders[key] = _decoders(self._keys, f"{row.kept} {more}") if row else None
         how = self._decoders[key]
         if how is None:
             return None
@@ -117,7 +117,7 @@ class ObjectReducer:
         key = (group, kind)
         if key not in self._pruners:
             row = self._kinds.get(key)
-            self._pruners[key] = self._unknown if row is None else row.pruned_by(self._pruner)
+            self._pruners[key] = self._unknown if row is None else self._pruner.compiled(row.kept)
         return self._pruners[key]
 
     def _unknown(self, tree: Tree) -> Tree:

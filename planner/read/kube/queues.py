@@ -13,7 +13,7 @@ from functools import cached_property
 from math import lcm
 from types import MappingProxyType
 
-from models.documents.base import API_VERSION, suggestion
+from models.documents.base import document_tree, suggestion
 from models.documents.gang import NODE_NAME, NodeExpression
 from models.documents.policy import QUOTAS
 from models.documents.queue import MAX_WEIGHT, QueueDocument
@@ -260,14 +260,8 @@ def _document(quota: Quota, parent: str | None, weight: int) -> QueueDocument:
         "weight": weight,
         "order": "strict" if quota.strict else "bestEffort",
     }
-    return QueueDocument.model_validate(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "Queue",
-            "metadata": {"name": quota.name},
-            "spec": spec if parent is None else {**spec, "parent": parent},
-        }
-    )
+    spec |= {} if parent is None else {"parent": parent}
+    return QueueDocument.model_validate(document_tree("Queue", quota.name, spec))
 
 
 def _amount(share: Share) -> Json:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.documents.base import API_VERSION
+from models.documents.base import document_tree
 from models.documents.cluster import ClusterDocument, Level
 from models.documents.gang import GangDocument
 from models.hardware import FindModel, ServerModel
@@ -145,14 +145,8 @@ def _remark_queue(documents: GangDocuments, jobs: Sequence[SlurmJob], remarks: R
 
 
 def cluster_document(name: str, levels: Iterable[Level], nodes: Sequence[Json]) -> ClusterDocument:
-    return ClusterDocument.model_validate(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "Cluster",
-            "metadata": {"name": name},
-            "spec": {"levels": [one.to_json() for one in levels], "nodes": nodes},
-        }
-    )
+    spec = {"levels": [one.to_json() for one in levels], "nodes": nodes}
+    return ClusterDocument.model_validate(document_tree("Cluster", name, spec))
 
 
 def _of_policy(policy: Policy, nodes: Mapping[str, SlurmNode]) -> SlurmTopology:

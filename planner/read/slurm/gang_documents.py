@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
-from models.documents.base import API_VERSION
+from models.documents.base import document_tree
 from models.documents.gang import MAX_GPUS_A_POD, MAX_PODS, MAX_PRIORITY
 from models.instance.policy import SLURM
 from models.units import duration_text, plural, shortened, time_text
@@ -107,13 +107,8 @@ class GangDocuments:
             status["hold"] = hold
         name = f"{job.label}-{job.name}" if job.name else job.label
         namespace = clean(job.user) if job.user else "unknown"
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "Gang",
-            "metadata": {"name": clean(name, _MAX_NAME), "namespace": namespace},
-            "spec": spec,
-            "status": status,
-        }
+        tree = document_tree("Gang", clean(name, _MAX_NAME), spec, namespace=namespace)
+        return {**tree, "status": status}
 
     def _requests(self, cpus: int, memory: int) -> Json:
         """Without memory, where Slurm gives jobs no memory."""

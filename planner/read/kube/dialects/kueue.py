@@ -18,6 +18,7 @@ from planner.read.kube.dialects import base, kueue_quotas
 from planner.read.kube.lookup import (
     Tree,
     at,
+    conditions,
     holds_condition,
     mapping,
     number,
@@ -163,9 +164,6 @@ def set_terms(
         terms.tolerations = _tolerations(api, line[0].namespace, queue)
 
 
-_ADMITTED = ("Admitted", "True")
-
-
 def waits(workload: KubeObject) -> bool:
     return not holds_condition(workload.tree, "Admitted")
 
@@ -298,9 +296,9 @@ def is_finished(workload: KubeObject) -> bool:
 def released_at(api: Objects, every: Sequence[KubeObject]) -> int | None:
     """When Kueue let its Workload go last, seconds since the epoch; None while it does not, or if unknown."""
     workload = _workloads(api).standing_for(every)
-    conditions = objects(None if workload is None else workload.tree, "status", "conditions")
-    admitted = [one for one in conditions if (one.get("type"), one.get("status")) == _ADMITTED]
-    return time_of(admitted[0].get("lastTransitionTime")) if admitted else None
+    found = [] if workload is None else conditions(workload.tree, "Admitted")
+    admitted = (one.get("lastTransitionTime") for one in found if one.get("status") == "True")
+    return time_of(next(admitted, None))
 
 
 _KINDS = """

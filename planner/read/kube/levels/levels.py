@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from models.documents.base import API_VERSION, MAX_FIELDS
+from models.documents.base import MAX_FIELDS, document_tree
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Level
 from models.host_ranges import host_ranges
 from models.instance.policy import KubernetesPolicy
@@ -107,12 +107,8 @@ class Levels:
         """
         entries = [self._entry(depth) for depth in range(len(self.levels))]
         many = any(len(entry.get("domains", ())) > MAX_FIELDS for entry in entries)
-        tree = {
-            "apiVersion": API_VERSION,
-            "kind": "Policy",
-            "metadata": {"name": "levels-as-found"},
-            "spec": {"kubernetes": {} if many else {"levels": entries}},
-        }
+        stated = {} if many else {"levels": entries}
+        tree = document_tree("Policy", "levels-as-found", {"kubernetes": stated})
         # None: brackets for the innermost lists only
         text = yaml.safe_dump(tree, default_flow_style=None, sort_keys=False, width=110)
         return f"# {self.found}\n{_TOO_MANY if many else ''}{text}"

@@ -15,7 +15,7 @@ from models.units import offered
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import read_slices, resource_of
-from planner.read.kube.lookup import Tree, amount, at, mapping, objects, text, time_of
+from planner.read.kube.lookup import Tree, amount, at, conditions, mapping, text, time_of
 from planner.read.kube.nodes.gpus import ACK_MODE, GpuReader, NodeInput
 from planner.read.kube.pods.asks import sharers
 from planner.read.kube.pods.requests import is_gpu_name
@@ -82,7 +82,7 @@ class _NodeReader:
             object_,
             allocatable,
             # A node without the condition has never reported.
-            ready=bool(ready := _ready(object_))
+            ready=bool(ready := conditions(object_.tree, "Ready"))
             and all(one.get("status") == "True" for one in ready),
             topology_only=object_.labels.get(ACK_MODE) == "topology",
             failed_at=self._failed_at(object_),
@@ -111,7 +111,7 @@ class _NodeReader:
         if known == [None]:
             self.remarks.add(object_.subject, f"annotation {FAILURE} is not a time; ignored")
         created = object_.created
-        for condition in _ready(object_) if created is not None else ():
+        for condition in conditions(object_.tree, "Ready") if created is not None else ():
             since = time_of(condition.get("lastTransitionTime"))
             known += [since] if since is not None and since - (created or 0) >= JOINING_S else []
         return max((one for one in known if one is not None), default=None)
@@ -139,11 +139,6 @@ class _NodeReader:
             return cordon is True
         self.remarks.add(node.where, what)
         return True
-
-
-def _ready(node: KubeObject) -> list[Tree]:
-    conditions = objects(node.tree, "status", "conditions")
-    return [condition for condition in conditions if condition.get("type") == "Ready"]
 
 
 def _taints(node: KubeObject) -> tuple[Taint, ...] | None:

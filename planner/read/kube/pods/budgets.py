@@ -15,10 +15,10 @@ from planner.read.kube.lookup import (
     Tree,
     at,
     bits,
+    conditions,
     holds_condition,
     is_label_selector,
     mapping,
-    objects,
     selector_parts,
     text,
     whole,
@@ -84,10 +84,8 @@ def _is_up_to_date(budget: Tree) -> bool:
     seen = whole(status, "observedGeneration") or 0
     if not seen or seen < (whole(budget, "metadata", "generation") or 0):
         return False
-    return not any(
-        text(one, "type") == "DisruptionAllowed" and text(one, "reason") == "SyncFailed"
-        for one in objects(status, "conditions")
-    )
+    found = conditions(budget, "DisruptionAllowed")
+    return not any(one.get("reason") == "SyncFailed" for one in found)
 
 
 def _allowed(budget: KubeObject, remarks: Remarks) -> int:

@@ -17,7 +17,7 @@ from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import names
 from planner.read.kube.dialects.base import GroupKey, PodKey
-from planner.read.kube.lookup import at, objects, text
+from planner.read.kube.lookup import at, conditions, text
 from planner.read.kube.pods.asks import HIVED, PARTITIONS
 from planner.read.kube.pods.holdings import is_taken
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
@@ -160,11 +160,9 @@ def _short_of_pods(
 
 def _is_unschedulable(pod: KubePod) -> bool:
     """Whether its scheduler has found no place for it: schedulers write status, tenants do not."""
+    found = conditions(pod.object.tree, "PodScheduled")
     return any(
-        condition.get("type") == "PodScheduled"
-        and condition.get("status") == "False"
-        and condition.get("reason") == "Unschedulable"
-        for condition in objects(pod.object.tree, "status", "conditions")
+        (one.get("status"), one.get("reason")) == ("False", "Unschedulable") for one in found
     )
 
 
