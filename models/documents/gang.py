@@ -313,12 +313,9 @@ class ReplicaRange(Document):
     step: Count = 1
 
 
-def _form(value: object) -> str:
-    return "range" if isinstance(value, dict | ReplicaRange) else "count"
-
-
 Replicas = Annotated[
-    Annotated[Count, Tag("count")] | Annotated[ReplicaRange, Tag("range")], Discriminator(_form)
+    Annotated[Count, Tag("count")] | Annotated[ReplicaRange, Tag("range")],
+    Discriminator(lambda one: "range" if isinstance(one, dict | ReplicaRange) else "count"),
 ]
 
 

@@ -125,7 +125,8 @@ class _Places:
         for name, path, place in self._found:
             for n in sorted(place):
                 own = owners.setdefault(n, [])
-                other = next((one for one in own if _apart(name, one, above)), None)
+                related = above[name].union(one for one in own if name in above[one]) - {name}
+                other = next((one for one in own if one not in related), None)
                 if other is not None:
                     node = shown(self._cluster.nodes[n].name)
                     what = f"queue {shown(other)} pins node {node}"
@@ -136,10 +137,6 @@ class _Places:
                     by_name[name].fault(path, what, hint)
                     break
                 own.append(name)
-
-
-def _apart(one: str, other: str, above: Mapping[str, set[str]]) -> bool:
-    return one == other or (one not in above[other] and other not in above[one])
 
 
 def _line(queues: Sequence[Queue], q: int) -> Iterator[str]:

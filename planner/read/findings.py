@@ -154,7 +154,8 @@ class Findings:
             for finding in findings:
                 line, column = found[finding.path, finding.at_key]
                 faults.append(Fault(finding.what, finding.hint, source.name, line, column))
-        unique = {_order(fault): fault for fault in faults}
+        # Those without a file come last: they follow from the others.
+        unique = {(f.file or "\U0010ffff", f.line or 0, f.column or 0, f.what): f for f in faults}
         ordered = [unique[key] for key in sorted(unique)][:MAX_FAULTS]
         raise InputError(
             *(
@@ -162,8 +163,3 @@ class Findings:
                 for one in ordered
             )
         )
-
-
-def _order(fault: Fault) -> tuple[str, int, int, str]:
-    """Faults without a file come last: they follow from the others."""
-    return (fault.file or "\U0010ffff", fault.line or 0, fault.column or 0, fault.what)

@@ -40,10 +40,11 @@ def describe(of: base.Controlled) -> base.Controller:
     made = max(sets, key=_precedence, default=None)
     sizes = (base.count(one.tree, "spec", "replicas", absent=1) for one in sets)
     known = [size for size in sizes if size is not None]
+    first = 0 if made is None else whole(made.tree, "spec", "ordinals", "start") or 0
     role = base.RoleSpec(
         ROLE,
         sum(known) if known else None,
-        first_index=_first_index(made) if kind == "StatefulSet" else 0,
+        first_index=max(0, first) if kind == "StatefulSet" else 0,
         queue_like=kind != "StatefulSet",
         scalable=made is not None and (kind == "Deployment" or made.owner is None),
     )
@@ -55,11 +56,6 @@ def describe(of: base.Controlled) -> base.Controller:
 def _precedence(one: KubeObject) -> tuple[int, int, str]:
     """The set with most replicas, then the newest, stands for its Deployment."""
     return (whole(one.tree, "spec", "replicas") or 0, one.created or 0, one.name)
-
-
-def _first_index(made: KubeObject | None) -> int:
-    start = None if made is None else whole(made.tree, "spec", "ordinals", "start")
-    return start if start is not None and start > 0 else 0
 
 
 def _removal(pod: KubePod) -> tuple[object, ...]:

@@ -148,7 +148,9 @@ def _missing(
     sets: Sequence[base.PodSet], nodes: Sequence[Sequence[str]], consumers: Sequence[KubeObject]
 ) -> Sequence[Sequence[int]]:
     """By set the numbers of the pods that are not bound yet: of each node as many as were planned there."""
-    there = [pod for pod in consumers if _has_place(pod)]
+    # Bound, or done with it: a pod that failed is made anew.
+    placed = (pod for pod in consumers if text(pod.tree, "spec", "nodeName") is not None)
+    there = [pod for pod in placed if text(pod.tree, "status", "phase") != "Failed"]
     if len(there) >= sum(map(len, nodes)):
         return [[] for _ in sets]
     found = []
@@ -163,12 +165,6 @@ def _missing(
                 left.append(number)
         found.append(left[: len(planned) - len(own)] if len(own) < len(planned) else [])
     return found
-
-
-def _has_place(pod: KubeObject) -> bool:
-    """Whether a pod is bound, or was and has succeeded: one that failed is made anew."""
-    bound = text(pod.tree, "spec", "nodeName") is not None
-    return bound and text(pod.tree, "status", "phase") != "Failed"
 
 
 def describe(of: base.Controlled) -> base.Controller:

@@ -265,10 +265,6 @@ def is_pending(group: KubeObject) -> bool:
     return text(group.tree, "status", "phase") in _PENDING
 
 
-def _is_held_back(job: KubeObject) -> bool:
-    return text(job.tree, "status", "state", "phase") in (*_PENDING, "Restarting")
-
-
 def volcano_pods(job: KubeObject) -> Iterator[base.PodSet]:
     scheduler = text(job.tree, "spec", "schedulerName") or SCHEDULER
     priority = text(job.tree, "spec", "priorityClassName")
@@ -386,5 +382,10 @@ DIALECT = base.Dialect(
     ),
     annotations="volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/",
     kinds=_KINDS,
-    makes={(JOB_GROUP, "Job"): base.Makes(volcano_pods, waits=_is_held_back)},
+    makes={
+        (JOB_GROUP, "Job"): base.Makes(
+            volcano_pods,
+            lambda job: text(job.tree, "status", "state", "phase") in (*_PENDING, "Restarting"),
+        )
+    },
 )

@@ -164,7 +164,8 @@ def _gang(
         _is_marked(members, objects, key, value) for key, value in _PREEMPTIBLE
     )
     gang.movable = _is_marked(members, objects, MOVABLE, "true")
-    if any(p.holds_room and _stands_on_request(p, api) for p in members.pods):
+    running = [pod for pod in members.pods if pod.holds_room]
+    if any(p.key in placed_on_request(api) or EXPECTED in p.object.tree for p in running):
         gang.preemptible = gang.movable = False  # its system would only start it there again
     gang.communication = read_communication(gang, objects, policy, remarks)
     mark_mixed_roles(gang, objects)
@@ -185,10 +186,6 @@ def _gang(
     gang.deadline_s = max(_known(ends), default=None) if len(ends) == len(left) else None
     hold_to_terms(gang, members, remarks)
     return gang
-
-
-def _stands_on_request(pod: KubePod, api: Objects) -> bool:
-    return EXPECTED in pod.object.tree or pod.key in placed_on_request(api)
 
 
 def _priority(
