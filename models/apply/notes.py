@@ -75,7 +75,7 @@ MAX_AVOIDED = 100
 """Nodes that gangs avoid, over all gangs."""
 
 AVOID_S = 3600
-"""How long a gang avoids a node on which its pods stayed pending."""
+"""How long a gang avoids a node on which its pods did not start."""
 
 MAX_HELD = 1000
 """Gangs that were held by a scheduling gate of others, over all namespaces."""
@@ -125,7 +125,7 @@ class StopNote:
 
 @dataclass(frozen=True, slots=True)
 class AvoidNote:
-    """A node on which pods of a gang stayed pending too long. ``until``: seconds since the epoch."""
+    """A node on which pods of a gang did not start. ``until``: seconds since the epoch."""
 
     gang: Key
     node: str

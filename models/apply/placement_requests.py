@@ -35,7 +35,7 @@ _MAX_DETAILS = 48
 
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
-    """One request as the cluster has it. ``version``: metadata.resourceVersion.
+    """One request of a ``gang`` as the cluster has it. ``version``: metadata.resourceVersion.
 
     ``state``: waits, placed, evicted, idle, dead or over. ``nodes``: of its pods, once it has them; ``plan``:
     the id of the plan that gave it them. ``pods``: how many came of it; ``missing``: how many are not bound.
@@ -55,6 +55,7 @@ class LiveRequest:
     admitted: bool = False
     since: int | None = None
     message: str = ""
+    gang: tuple[str, str] = ("", "")
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

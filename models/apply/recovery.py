@@ -199,15 +199,15 @@ def _was_stuck(session: ApplySession, group: RecordedGang) -> bool:
 
 
 def note_stuck_nodes(session: ApplySession) -> Steps[None]:
-    """Leave a note of every node on which pods stay pending: the next plans avoid it for their gang."""
+    """Note every node on which pods stay pending, or a gang is barred: the next plans avoid it for them."""
     now, notes = session.view.now, session.view.notes
     pending = any(
         pod.node is None and pod.start is not None and session.classifier.started(pod)
         for pod in session.view.pods.values()
     )
-    if now is None or session.limits.dry or not (pending or notes.avoid):
+    if now is None or session.limits.dry or not (pending or notes.avoid or session.barred):
         return
-    stuck, healed = set(), set()
+    stuck, healed = set(session.barred), set()
     for group in recorded_gangs(session.view, session.classifier):
         orders = overdue_pods(session, group.batch)
         stuck |= {(group.batch.gang, order.node) for order in orders}

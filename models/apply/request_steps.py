@@ -33,6 +33,8 @@ def settle_requests(session: ApplySession) -> Steps[None]:
     """Take nodes from requests whose gang has ended, stopped or was not let start, then their labels."""
     requests = sorted(session.view.requests.values(), key=str)
     due = [write for one in requests if (write := _due(session, one)) is not None]
+    late = [write.seen for write in due if write.seen.state == "placed"]
+    session.barred |= {(one.gang, node) for one in late for node in one.nodes}
     yield from _carry_out(session, due)
     yield from _carry_out(session, list(unneeded_labels(session.view, session.view.nodes)))
 
@@ -44,7 +46,7 @@ def is_unsettled(session: ApplySession) -> bool:
     return due or any(True for _ in unneeded_labels(view, view.nodes))
 
 
-def _due(session: ApplySession, request: LiveRequest) -> Write | None:
+def _due(session: ApplySession, request: LiveRequest) -> StatusAnswer | None:
     match request.state:
         case "dead":
             return StatusAnswer(request, "over", ENDED)

@@ -71,12 +71,11 @@ class Halted(Exception):  # noqa: N818  # it ends the machine; it is no failure
 
 
 class Failure(Exception):  # noqa: N818  # of a step, which concerns one gang
-    """A step failed. ``transient``: a later try may succeed."""
+    """A step failed. ``transient``: a later try may succeed. ``lasting``: it will not on these nodes."""
 
-    def __init__(self, why: str, *, transient: bool = False) -> None:
+    def __init__(self, why: str, *, transient: bool = False, lasting: bool = False) -> None:
         super().__init__(why)
-        self.why = why
-        self.transient = transient
+        self.why, self.transient, self.lasting = why, transient, lasting
 
 
 @dataclass(slots=True)
@@ -88,6 +87,7 @@ class ApplySession:
     ``sent``: those that were to.
     ``resized``: gangs whose scale was set. ``others_went``: gangs that shrank by other pods than planned, and
     what became of them. ``owners``: evicted pod to the uid of its controller.
+    ``barred``: gangs and nodes on which they did not start, which would be the same next time.
     ``stopping``: after a signal, when only gangs that have begun go on.
     """
 
@@ -99,6 +99,7 @@ class ApplySession:
     others_went: dict[Key, str] = field(default_factory=dict)
     owners: dict[Key, str | None] = field(default_factory=dict)
     started: list[PodBatch] = field(default_factory=list)
+    barred: set[tuple[Key, str]] = field(default_factory=set)
     writes: int = 0
     sent: int = 0
     evicted: int = 0
@@ -237,7 +238,8 @@ class ApplySession:
             last = message_of(event) or "no answer"
             yield from write.look(self)
             if isinstance(event, Rejected) and not write.done(self.view):
-                raise Failure(f"{write.what} {last}", transient=isinstance(event, Denied))
+                denied = isinstance(event, Denied)
+                raise Failure(f"{write.what} {last}", transient=denied, lasting=not denied)
         if not write.done(self.view):
             if (why := write.obstacle(self.view)) is not None:
                 raise Failure(f"{write.what} {why}")

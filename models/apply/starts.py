@@ -142,8 +142,9 @@ def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
     try:
         try:
             enforcer = session.enforcer_of(batch.pods)
-            if why := enforcer.refusal(session.view, batch) or contested(session.view, batch):
-                raise Failure(why)  # noqa: TRY301  # as what follows
+            refused = enforcer.refusal(session.view, batch)
+            if why := refused or contested(session.view, batch):
+                raise Failure(why, lasting=refused is not None)  # noqa: TRY301  # as what follows
             if (unrecorded := (yield from _record(session, batch))) is not None:
                 return session.record(unrecorded)
             yield from _write(session, batch)
@@ -155,6 +156,8 @@ def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
             yield from session.read_cluster()  # the verdict depends on what became of them
         if running_pods(session, batch):
             return session.record(incomplete_verdict(session, batch, failure))
+        if failure.lasting:
+            session.barred |= {(batch.gang, order.node) for order in batch.pods}
         return (yield from withdraw(session, batch, failure.why))
     except Halted as halted:
         session.record(verdict_for(session, batch, Outcome.halted, halted.halt.why))

@@ -128,6 +128,7 @@ def _live(uid: str, request: PlacementRequest) -> LiveRequest:
         admitted=request.admitted,
         since=time_of(text(condition, "lastTransitionTime")),
         message=text(condition, "message") or "",
+        gang=(request.object.namespace, request.stands_for[:3][-1][-1]),
     )
 
 

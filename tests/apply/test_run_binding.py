@@ -131,6 +131,8 @@ def test_a_request_of_somebody_else_stops_its_gang_and_stays(memory: Benches) ->
     assert "schedulingGates" in bench.cluster.pod("llama-0")["spec"]
     assert "llama-0" not in bench.recorded()
     bench.cluster.remove("BindRequest", "llama-1")
+    bind(bench)
+    bench.cluster.advance(3700)  # for an hour it avoids nodes on which it could not start
     bench.ran("--policy", settings(bench))
     bind(bench)
     sound(bench)

@@ -240,15 +240,25 @@ def told(bench: RunBench, name: str) -> str:
 
 
 def test_a_gang_whose_pods_could_take_each_others_room_is_told_so(memory: Benches) -> None:
-    """One node is half taken: were the small pod bound first where both fit, the large one had no room."""
+    """One node is half taken: were the small pod bound first where both fit, the large one had no room.
+
+    Meanwhile others get what it cannot use, though it is first in the queue.
+    """
     bench = memory(beside_kueue(2))
     bench.cluster.gang_of_pods("there", 1, gpus=4, nodes=["n0"])
-    kueue(bench).submit("uneven", (1, 8), (1, 4))
+    kueue(bench).submit("uneven", (1, 8), (1, 4), priority=9)
     kueue(bench).step()
+    bench.cluster.gang_of_pods("other", 1)
     bench.ran(code=7)
     assert "cannot keep them apart" in told(bench, "uneven")
-    assert labels(bench) == {}
-    bench.cluster.remove("Pod", "there-0")
+    assert (labels(bench), bench.standing("other")) == ({}, 0)
+    bench.cluster.advance(600)
+    done = bench.ran()
+    assert "uneven: avoids node n0, n1, where its pods did not start" in done.err
+    assert bench.standing("other") == 1
+    for name in ("there-0", "other-0"):
+        bench.cluster.remove("Pod", name)
+    bench.cluster.advance(3000)
     quiet(bench)
     assert bound(bench, "uneven") == ["n0", "n1"]
 
@@ -313,8 +323,8 @@ def test_what_kueue_does_not_start_gives_its_nodes_back(memory: Benches) -> None
     bench.ran()
     said = [str(call.body) for call in bench.cluster.writes if call.path.endswith("-1/status")]
     assert any("was not let start for 300s" in one for one in said), said
-    assert len(labels(bench)) == 1  # the plan gives them to it again
     kueue(bench).step()
+    assert (bound(bench, "first"), bound(bench, "second")) == ([], ["n0"])  # its turn has passed
     sound(bench)
 
 

@@ -358,7 +358,8 @@ class RequestState(StrEnum):
 class PlacementRequest:
     """A workload whose system asks where to run it, before its pods exist, by ``object``.
 
-    ``stands_for``: the keys of what is not looked at besides. ``sets``: all its pods; ``missing``: by set
+    ``stands_for``: the keys of what is not looked at besides: itself, its owner, the owner of
+    that, and so on. ``sets``: all its pods; ``missing``: by set
     the numbers of those that are not bound yet; ``nodes``: by set those of all pods, once it has them.
     ``members``: pods that came of it; ``plan``: the id of the plan that gave it its nodes. ``admitted``: its
     system lets it start. ``problem``: why it gets no nodes, if not by the plan.
@@ -366,7 +367,7 @@ class PlacementRequest:
 
     object: KubeObject
     state: RequestState
-    stands_for: frozenset[Key]
+    stands_for: tuple[Key, ...]
     sets: tuple[PodSet, ...]
     missing: tuple[Sequence[int], ...]
     nodes: tuple[tuple[str, ...], ...] = ()

@@ -86,7 +86,7 @@ def _read(
     return base.PlacementRequest(
         request,
         state,
-        frozenset((request.key, *owners)),
+        (request.key, *owners),
         tuple(sets),
         tuple(missing),
         tuple(map(tuple, nodes or ())),
