@@ -72,7 +72,7 @@ def event_of(  # noqa: PLR0911  # one return a meaning
             if kind == "Pod":
                 return Done(pod(reply.body))
             evicted = kind == "Status" and status != "Failure"
-            if evicted or kind in ("Scale", "Node", "ProvisioningRequest"):
+            if evicted or kind in ("Scale", "Node", "ProvisioningRequest", "BindRequest"):
                 return Done()
             return NoAnswer("the server's answer is neither a Pod nor its success")
         case 404:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from apiserver import Call, FakeCluster
+from apiserver import Answer, Call, FakeCluster
 from apiserver_kinds import Kind
 from effort import first_fast
 from live_checks import overfull
@@ -137,6 +137,23 @@ def test_a_request_of_somebody_else_stops_its_gang_and_stays(memory: Benches) ->
     bind(bench)
     sound(bench)
     assert (bench.standing("llama"), bench.standing("vit")) == (2, 1)
+
+
+def test_an_answer_that_is_no_request_lets_no_gate_go(memory: Benches) -> None:
+    """Something in between answers in the server's place, once."""
+    bench = memory(beside_kai(2))
+    bench.cluster.gang_of_pods("llama", 2, **KAI)
+
+    def empty(call: Call) -> Answer | None:
+        if (call.method, call.path) != ("POST", REQUESTS):
+            return None
+        bench.cluster.before.remove(empty)
+        return 200, {}, {}
+
+    with bench.meddled(empty, all_before_the_first_gate(bench, "llama", 2)):
+        bench.ran("--policy", settings(bench))
+    bind(bench)
+    assert bench.standing("llama") == 2
 
 
 @pytest.mark.parametrize("failed", [False, True])

@@ -54,8 +54,6 @@ class Kai(Backend):
         reply = wire.send("POST", path + _QUERY, wanted)
         if reply.status == 409:
             return _settled(wire, _path(order.namespace, order.name), wanted)
-        if reply.ok:
-            return Done()
         return Rejected(_UNSERVED) if reply.status == 404 else event_of(reply)
 
     def release(self, wire: Transport, pod_tree: Tree) -> Event:
