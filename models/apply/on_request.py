@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from models.apply.enforcer import PodBatch, Sender, Write, WritePlan
-from models.apply.live_state import ClusterView, LivePod, PodState, pod_of, pods_on, usage
+from models.apply.live_state import ClusterView, PodState, pod_of, pods_on, usage
 from models.apply.placement_requests import (
     PLAN_DETAIL,
     SLOT_KEYS,
@@ -157,7 +157,8 @@ def contested(view: ClusterView, batch: PodBatch) -> str:
             return f"pods that are to come to node {node} could lose their room to it"
         for pod in others:
             request = view.requests.get(request_of(pod.uid)) if pod.expected else None
-            if request is not None and len(request.nodes) > 1 and _fits(_holds(pod), free):
+            wants = {**dict(pod.requests), _GPUS: pod.gpus, _PODS: 1}
+            if request is not None and len(request.nodes) > 1 and _fits(wants, free):
                 return (
                     f"pods of request {request}, which are to come, could take its room on {node}"
                 )
@@ -188,10 +189,6 @@ def _may_block_itself(view: ClusterView, orders: Iterable[PodStart]) -> bool:
 
 def _wants(order: PodStart) -> Room:
     return {**dict(order.requests), _GPUS: order.gpu_count + len(order.parted), _PODS: 1}
-
-
-def _holds(pod: LivePod) -> Room:
-    return {**dict(pod.requests), _GPUS: pod.gpus, _PODS: 1}
 
 
 def _free(view: ClusterView, node: str, used: Any) -> Room:  # noqa: ANN401  # NodeUsage
@@ -249,10 +246,7 @@ class Labelled(_ByReading):
 
     def done(self, view: ClusterView) -> bool:
         node = view.nodes.get(self.node)
-        return self.value is None if node is None else self._has(node.labels) == self.value
-
-    def _has(self, labels: Iterable[tuple[str, str]]) -> str | None:
-        return dict(labels).get(self.key)
+        return (None if node is None else dict(node.labels).get(self.key)) == self.value
 
     def obstacle(self, view: ClusterView) -> str | None:
         return None if self.node in view.nodes else "is gone"
@@ -323,12 +317,7 @@ class StatusAnswer(_ByReading):
         for order in self.pods:
             pod = view.pods[order.key]
             view.pods[order.key] = replace(pod, gates=(), held_at=order.node)
-        if before.keeps_nodes:
-            _drop_pods(view, before.uid)
-
-
-def _drop_pods(view: ClusterView, request: str) -> None:
-    """Room that was kept for the pods of a request is free again."""
-    gone = [p.key for p in view.pods.values() if p.expected and request_of(p.uid) == request]
-    for key in gone:
-        view.pods.pop(key, None)
+        if before.keeps_nodes:  # the room that was kept for its pods is free again
+            for pod in [one for one in view.pods.values() if one.expected]:
+                if request_of(pod.uid) == before.uid:
+                    view.pods.pop(pod.key)

@@ -377,13 +377,18 @@ def _needing_partitions(plan: PlanDocument) -> tuple[Key, ...]:
     """
     nodes = needing_an_administrator(plan)
     anew = {(one.node, one.gpu) for one in plan.spec.partitions if one.anew and one.node in nodes}
-    gangs = plan.instance.gangs_by_key()
+    parted = {
+        (gang.key, role.name)
+        for gang in plan.instance.gangs
+        for role in gang.spec.roles
+        if any(name.startswith(RESOURCE) for name in role.requests)
+    }
     found = tuple(
         decided.key
         for decided in plan.spec.gangs
         if decided.decision in STARTS
         and any(
-            (pod.node in nodes and _takes_part(gangs[decided.key], pod.role))
+            (pod.node in nodes and (decided.key, pod.role) in parted)
             or any((pod.node, gpu) in anew for gpu in pod.gpus or ())
             for pod in decided.pods
         )
@@ -394,11 +399,6 @@ def _needing_partitions(plan: PlanDocument) -> tuple[Key, ...]:
             "partition the GPUs that `gangplan show` lists, then plan again",
         )
     return found
-
-
-def _takes_part(gang: GangDocument, role: str) -> bool:
-    own = (one.requests for one in gang.spec.roles if one.name == role)
-    return any(name.startswith(RESOURCE) for requests in own for name in requests)
 
 
 _GROWING = ("resize", "move")

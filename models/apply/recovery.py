@@ -167,8 +167,11 @@ def _is_sound(session: ApplySession, group: RecordedGang, own: str) -> bool:
     if why := stuck_group_reason(session, group):
         session.record(_partial_verdict(session, group, why))
         return False
-    if group.batch.plan != own:
-        _record_healed(session, group)
+    # One which an earlier run left pending or found stuck is whole now.
+    healed = group.batch.plan != own and (group.to_mark or _was_stuck(session, group))
+    if healed and not session.limits.dry:
+        why = "its pods are all bound now"
+        session.record(verdict_for(session, group.batch, Outcome.started, why))
     return True
 
 
@@ -182,14 +185,6 @@ def stuck_group_reason(session: ApplySession, group: RecordedGang) -> str:
     if group.whole and not group.in_state((PodState.ungated,)):
         return ""
     return stuck_reason(session, group.batch)
-
-
-def _record_healed(session: ApplySession, group: RecordedGang) -> None:
-    """Say that a gang is whole which an earlier run left pending or found stuck."""
-    healed = group.to_mark or _was_stuck(session, group)
-    if healed and not session.limits.dry:
-        why = "its pods are all bound now"
-        session.record(verdict_for(session, group.batch, Outcome.started, why))
 
 
 def _was_stuck(session: ApplySession, group: RecordedGang) -> bool:

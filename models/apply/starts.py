@@ -127,14 +127,8 @@ def incomplete_verdict(session: ApplySession, batch: PodBatch, failure: Failure)
         return verdict_for(session, batch, Outcome.halted, failure.why)
     verdict = verdict_for(session, batch, Outcome.partial, failure.why)
     started = () if session.limits.dry else running_pods(session, batch)
-    made = (order for order in started if session.pod(order) is not None)
-    return replace(
-        verdict, undo=pod_ids(order for order in made if not _is_expected(session, order))
-    )
-
-
-def _is_expected(session: ApplySession, order: PodStart) -> bool:
-    return session.view.pods[order.key].expected
+    made = (pod for pod in map(session.pod, started) if pod is not None and not pod.expected)
+    return replace(verdict, undo=pod_ids(made))
 
 
 def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:

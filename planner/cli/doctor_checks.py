@@ -187,7 +187,7 @@ def _everywhere(
 
 def check_locking(transport: Transport, namespace: str) -> Iterator[Finding]:
     """Rights to the lock, whether its namespace is there, and who holds it."""
-    wanted = (*rights.lock_rights(namespace), *rights.record_rights(namespace))
+    wanted = rights.lock_rights(namespace)
     missing = rights.missing_rights(transport, wanted)
     yield from (_lacking("rights: lock", right) for right in missing)
     if missing:

@@ -131,7 +131,7 @@ class RequestSender:
                     return self._read_pod(namespace, name)
                 case RequestGroup(requests):
                     return self._send_group(requests)
-                case WriteRecord() | RemoveRecord() | Ungate():
+                case WriteRecord() | RemoveRecord() | Ungate() | LabelNode() | AnswerRequest():
                     return self._event(request, send_one(self.wire, self._made(request)))
                 case ReadRecord(key):
                     return self.reader.records.look(key)
@@ -148,8 +148,6 @@ class RequestSender:
                     return self._evict(request)
                 case Remember(notes):
                     return self._remember(notes)
-                case LabelNode() | AnswerRequest():
-                    return event_of(send_one(self.wire, self._answer_to(request)), self._pod_of)
                 case Scale():
                     return scale(self.wire, request, self.reader.pods, dry=self.dry)
         except _UNSENDABLE as error:
@@ -213,7 +211,7 @@ class RequestSender:
             events[number] = self._event(requests[number], reply)
         return EventGroup(tuple(events[number] for number in range(len(requests))))
 
-    def _made(self, request: Single) -> ApiRequest:
+    def _made(self, request: Single | LabelNode | AnswerRequest) -> ApiRequest:
         match request:
             case WriteRecord(record, pods):
                 for order in pods:  # lest one turns out to be impossible after others have started
@@ -223,21 +221,19 @@ class RequestSender:
                 return self.reader.records.remove(key, dry=self.dry)
             case Ungate():
                 return self._ungating(request)
+            case LabelNode(node):
+                return labelled(request, self.reader.nodes.get(node, {}), dry=self.dry)
+            case AnswerRequest():
+                now = (self.reader.date or 0) if self.lock is None else self.lock.now()
+                return self.reader.requests.answered(request, int(now), dry=self.dry)
 
-    def _answer_to(self, request: LabelNode | AnswerRequest) -> ApiRequest:
-        """A part of the answer to a request for a placement."""
-        if isinstance(request, LabelNode):
-            return labelled(request, self.reader.nodes.get(request.node, {}), dry=self.dry)
-        now = (self.reader.date or 0) if self.lock is None else self.lock.now()
-        return self.reader.requests.answered(request, int(now), dry=self.dry)
-
-    def _event(self, request: Single, reply: Reply) -> Event:
+    def _event(self, request: Single | LabelNode | AnswerRequest, reply: Reply) -> Event:
         match request:
             case WriteRecord(record):
                 return self.reader.records.answer(record.key, reply, dry=self.dry)
             case RemoveRecord(key):
                 return self.reader.records.answer(key, reply, dry=self.dry)
-            case Ungate():
+            case _:
                 return event_of(reply, self._pod_of)
 
     def _annotations(self, order: PodStart) -> dict[str, str]:

@@ -115,22 +115,23 @@ def require_run(
 
     If a served kind could not be read, its gangs would be taken for single pods.
     """
-    lock = (*lock_rights(lock_namespace), *record_rights(lock_namespace))
-    needed = (*snapshot_rights(groups, skip=skip), *VIEW, *lock)
+    needed = (*snapshot_rights(groups, skip=skip), *VIEW, *lock_rights(lock_namespace))
     require(transport, [right for right in dict.fromkeys(needed) if right not in OPTIONAL])
 
 
 def lock_rights(lock_namespace: str) -> tuple[Right, ...]:
-    """To take, renew and release the lock. RBAC cannot restrict create to a name. Raises UsageError."""
+    """To keep the lock, and the records of starts beside it. Raises UsageError.
+
+    RBAC cannot restrict create to a name.
+    """
     lease_path(lock_namespace)
     lease = Right("get", "coordination.k8s.io", "leases", namespace=lock_namespace, name=LEASE)
-    return (replace(lease, verb="create", name=""), lease, replace(lease, verb="update"))
-
-
-def record_rights(lock_namespace: str) -> tuple[Right, ...]:
-    """To read, write and remove the records of starts."""
-    first = replace(RECORDS, namespace=lock_namespace)
-    return (first, *(replace(first, verb=verb) for verb in ("get", "create", "update", "delete")))
+    record, verbs = (
+        replace(RECORDS, namespace=lock_namespace),
+        ("get", "create", "update", "delete"),
+    )
+    records = (record, *(replace(record, verb=verb) for verb in verbs))
+    return (replace(lease, verb="create", name=""), lease, replace(lease, verb="update"), *records)
 
 
 def work_rights(
@@ -184,8 +185,7 @@ def plan_rights(
         resized={gang.namespace for gang in orders.gangs if gang.resizes},
     )
     placing = PLACING if orders.answers else ()
-    lock = (*lock_rights(lock_namespace), *record_rights(lock_namespace))
-    every = (IDENTITY, *VIEW, *lock, *work, *placing)
+    every = (IDENTITY, *VIEW, *lock_rights(lock_namespace), *work, *placing)
     return tuple(dict.fromkeys(every))
 
 

@@ -34,10 +34,6 @@ class _Identity(msgspec.Struct):
     metadata: _Metadata
 
 
-def _reducer() -> ObjectReducer:
-    return ObjectReducer((COST,), {"Pod": _MORE})
-
-
 @contextmanager
 def without_gc() -> Iterator[None]:
     """Trees of JSON have no cycles, and searching them takes as long as parsing."""
@@ -58,7 +54,7 @@ Listed = tuple[Tree, bool]
 class Store:
     """``reducer``: of all objects, so that equal parts are one. ``made``: see ``Gatherer``."""
 
-    reducer: ObjectReducer = field(default_factory=_reducer)
+    reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer((COST,), {"Pod": _MORE}))
     made: dict[int, tuple[Tree, KubeObject]] = field(default_factory=dict)
     _known: dict[Kind, dict[str, tuple[str, Tree]]] = field(default_factory=dict)
 

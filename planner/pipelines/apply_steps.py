@@ -164,8 +164,7 @@ def status_paths(lock_namespace: str) -> tuple[str, ...]:
     from planner.cluster import rights
     from planner.cluster.transport import accepted
 
-    lock = (*rights.lock_rights(lock_namespace), *rights.record_rights(lock_namespace))
-    return accepted((*rights.LOOK, *lock))
+    return accepted((*rights.LOOK, *rights.lock_rights(lock_namespace)))
 
 
 # ---- checks before the first write

@@ -69,8 +69,8 @@ def give_back(request: GiveBackRequest, console: Console, stop: Stop) -> GivenBa
             if quiet_s < request.after_s:
                 return GivenBack(quiet_s)
         namespace = request.lock_namespace
-        lock_rights = (*rights.lock_rights(namespace), *rights.record_rights(namespace))
-        rights.require(transport, (rights.IDENTITY, *rights.VIEW, *lock_rights))
+        needed = (rights.IDENTITY, *rights.VIEW, *rights.lock_rights(namespace))
+        rights.require(transport, needed)
         lock = take_lock(wire, console, stop, options, operation="give-back")
         try:
             sender = sender_of(wire, lock, stop, request.settings, options, known=known)

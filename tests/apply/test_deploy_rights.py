@@ -19,7 +19,7 @@ def needed(
 ) -> set[Right]:
     """For everything that a ``run`` may send."""
     work = rights.work_rights([TENANT], evictions=evictions, backend=backend, resized=[TENANT])
-    lock = {*rights.lock_rights("gangplan-system"), *rights.record_rights("gangplan-system")}
+    lock = {*rights.lock_rights("gangplan-system")}
     found = {*snapshot_rights(), *VIEW, *lock, *work}
     return found | set(rights.PLACING if placing else ())
 
