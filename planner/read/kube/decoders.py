@@ -13,18 +13,15 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 
 from planner.read.kube.pruning import (
-    CLAIM,
+    GONE,
     MAX_ENTRIES,
     MAX_KEY,
     MAX_KEYS,
     MAX_LONG_ENTRIES,
-    MAX_LONG_TEXT,
     TYPES,
     Field,
     Pruner,
     Selection,
-    claims,
-    is_kept,
     selection,
 )
 
@@ -47,7 +44,6 @@ class _Volumes(metaclass=_Exactly):
     """Volumes that name a claim."""
 
 
-_SHAPES: dict[type, type[Any]] = {_Annotations: dict, _Volumes: list}
 _HOOKED = {"Annotations": _Annotations, "Volumes": _Volumes}
 
 
@@ -63,8 +59,7 @@ class Decoders:
     ) -> None:
         self._fragments = fragments
         self._recording = recording
-        self._keys = keys
-        self._claim = Pruner(fragments, keys, recording=recording).compiled(CLAIM)
+        self._pruner = Pruner(fragments, keys, recording=recording)
 
     def of(self, fields: str) -> Decode:
         """Decodes an object with these fields. Raises REFUSED where these are not all that it has there."""
@@ -122,20 +117,13 @@ class Decoders:
         return Annotated[str, msgspec.Meta(max_length=most, pattern=pattern)] | int | bool
 
     def _reduced(self, kind: type, value: Any) -> Any:  # noqa: ANN401
-        """What is kept of annotations and volumes. Raises ValueError, TypeError for what is not plain."""
-        if not isinstance(value, _SHAPES[kind]):
-            raise TypeError
-        if kind is _Volumes:
-            found = [self._claim(one) for one in claims(value)]
-            if len(found) > MAX_ENTRIES:
-                raise ValueError
-            return found or None
-        kept = {key: text for key, text in value.items() if is_kept(key, self._keys)}
-        if not all(type(text) is str and len(key) <= MAX_KEY for key, text in kept.items()):
+        """What is kept of annotations and volumes. Raises ValueError where some of it is lost."""
+        pruner = self._pruner
+        pruner.lost.clear()
+        found = pruner.volumes(value) if kind is _Volumes else pruner.annotations(value)
+        if pruner.lost:
             raise ValueError
-        if len(value) > MAX_KEYS or sum(map(len, kept.values())) > MAX_LONG_TEXT:
-            raise ValueError
-        return kept or None
+        return None if found is GONE else found
 
 
 def _tree(name: str, types: dict[str, Any]) -> Any:  # noqa: ANN401

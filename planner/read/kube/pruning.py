@@ -139,7 +139,7 @@ class Pruner:
         self._fragments = fragments
         self._recording = recording
         self._keys = keys
-        self._claims = Field("volumes", "[]", selection(CLAIM, fragments))
+        self._claims = Field("volumes", "[]", selection(_CLAIM, fragments))
 
     def compiled(self, fields: str) -> Prune:
         """The pruner of an object with these fields."""
@@ -160,9 +160,9 @@ class Pruner:
             case dict() as fields:
                 return self._record(fields, value)
             case "Annotations":
-                return self._annotations(value)
+                return self.annotations(value)
             case "Volumes":
-                return self._volumes(value)
+                return self.volumes(value)
             case of:
                 return self._atom(field.name, *TYPES[of], value)
 
@@ -222,7 +222,7 @@ class Pruner:
             return value[: most + 1]  # still too long to be valid, so equal to nothing
         return sys.intern(value) if len(value) <= SHORT else value
 
-    def _annotations(self, value: Any) -> Any:  # noqa: ANN401
+    def annotations(self, value: Any) -> Any:  # noqa: ANN401
         """Those on the allow-list, while they are not too long together; GONE if there is none."""
         if type(value) is not dict:
             return self._odd(value)
@@ -239,18 +239,13 @@ class Pruner:
             kept[sys.intern(key)] = text
         return kept or GONE
 
-    def _volumes(self, value: Any) -> Any:  # noqa: ANN401
+    def volumes(self, value: Any) -> Any:  # noqa: ANN401
         """Those that name a claim, with its name alone; GONE if there is none."""
         if type(value) is not list:
             return self._odd(value)
-        named = claims(value)
+        kinds = {"persistentVolumeClaim", "ephemeral"}
+        named = [one for one in value if type(one) is dict and not kinds.isdisjoint(one)]
         return self._list(self._claims, named, MAX_ENTRIES) if named else GONE
-
-
-def claims(volumes: list[Any]) -> list[Tree]:
-    """The volumes that name a claim."""
-    kinds = ("persistentVolumeClaim", "ephemeral")
-    return [one for one in volumes if type(one) is dict and any(kind in one for kind in kinds)]
 
 
 def _with_devices_first(containers: list[Any]) -> list[Any]:
@@ -268,7 +263,7 @@ def _with_devices_first(containers: list[Any]) -> list[Any]:
     return sorted(containers, key=lambda one: not has_devices(one))
 
 
-CLAIM = "name persistentVolumeClaim { claimName } ephemeral { }"
+_CLAIM = "name persistentVolumeClaim { claimName } ephemeral { }"
 """What is kept of a volume that names a claim."""
 
 
