@@ -191,10 +191,9 @@ class NodeDocuments:
                 "reports no GPUs, but pods hold some; these count as all it has",
             )
             model = unknown_model("unknown", use.gang_gpus)
-        domains = zip(self.levels.levels, self.levels.domain(node.name), strict=True)
         tree: Json = {
             "name": node.name,
-            "domains": {level.name: value for level, value in domains if value is not None},
+            "domains": self.levels.named_domains(node.name),
             **self._amounts(node, use),
             "unschedulable": node.unschedulable,
             "ready": node.ready,

@@ -190,8 +190,31 @@ class MigKind:
     places: frozenset[tuple[int, int]]
 
 
+class _Read:
+    """What a node or a pod has of its object."""
+
+    __slots__ = ()
+    object: KubeObject
+
+    @property
+    def name(self) -> str:
+        return self.object.name
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.object.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.object.annotations
+
+    @property
+    def subject(self) -> str:
+        return self.object.subject
+
+
 @dataclass(slots=True, eq=False)
-class KubeNode:
+class KubeNode(_Read):
     """One node.
 
     ``allocatable``: without GPUs. ``gpus``: whole GPUs that pods may request; ``installed``: what
@@ -230,14 +253,6 @@ class KubeNode:
     failed_at: int | None = None
 
     @property
-    def name(self) -> str:
-        return self.object.name
-
-    @property
-    def labels(self) -> dict[str, str]:
-        return self.object.labels
-
-    @property
     def largest_gpus(self) -> int:
         """The most GPUs that pods can hold there."""
         return max(self.installed, self.gpus)
@@ -254,7 +269,7 @@ and the pod that reserves it for everyone, in a namespace of KAI, has the namesp
 
 
 @dataclass(slots=True, eq=False)
-class KubePod:
+class KubePod(_Read):
     """One pod. ``finished``: Succeeded or Failed, None otherwise; a finished pod holds nothing.
 
     ``node``: where it runs or where room is held for it; ``bound``: whether it is bound. ``tied``: by
@@ -305,10 +320,6 @@ class KubePod:
     topology_scheduled: bool = False
 
     @property
-    def name(self) -> str:
-        return self.object.name
-
-    @property
     def start(self) -> StartRecord | None:
         """What is recorded of its start; None if gangplan did not start it."""
         written = self.object.tree.get(START)
@@ -336,18 +347,6 @@ class KubePod:
     @property
     def key(self) -> tuple[str, str]:
         return (self.object.namespace, self.object.name)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        return self.object.labels
-
-    @property
-    def annotations(self) -> dict[str, str]:
-        return self.object.annotations
-
-    @property
-    def subject(self) -> str:
-        return self.object.subject
 
     @property
     def holds_room(self) -> bool:

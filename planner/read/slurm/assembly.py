@@ -164,7 +164,7 @@ def _of_policy(policy: Policy, nodes: Mapping[str, SlurmNode]) -> SlurmTopology:
         )
         for name, node in nodes.items()
     }
-    return SlurmTopology("the Policy", levels, domains)
+    return SlurmTopology(levels, domains, "the Policy")
 
 
 def _node_trees(

@@ -47,29 +47,31 @@ _NO_NODES = "write SwitchName=... Nodes=..., or BlockName=... Nodes=..."
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmTopology:
-    """Levels and domains of one topology file.
+class Domains:
+    """Levels, widest first. ``domains``: by node, in order, one name a level, None where a node is alone."""
 
-    ``source``: its name in messages, as ``Slurm topology cluster/topology.conf``. ``domains``: by
-    node, in the order of the file, one name a level, None where a node is alone.
-    """
-
-    source: str
     levels: tuple[Level, ...] = ()
     domains: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
-    remarks: tuple[Remark, ...] = ()
 
     @property
     def names(self) -> list[str]:
         return [level.name for level in self.levels]
 
     def domain(self, node: str) -> tuple[str | None, ...]:
-        """The node's domains; None at every level for a node that is not in the file."""
+        """The node's domains; None at every level for a node that is not known."""
         return self.domains.get(node, (None,) * len(self.levels))
 
     def named_domains(self, node: str) -> dict[str, str]:
         own = zip(self.names, self.domain(node), strict=True)
         return {level: domain for level, domain in own if domain is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTopology(Domains):
+    """``source``: its name in messages, as ``Slurm topology cluster/topology.conf``."""
+
+    source: str = ""
+    remarks: tuple[Remark, ...] = ()
 
 
 def read_topology(source: Source) -> SlurmTopology:
@@ -173,7 +175,7 @@ class _Reader:
     def topology(self) -> SlurmTopology:
         self._read()
         switches, blocks = self.domains[SWITCH], self.domains[BLOCK]
-        found = SlurmTopology(self.called)
+        found = SlurmTopology(source=self.called)
         other = blocks[0].name if blocks else self.sizes
         if switches and other is not None:
             self._fault(other, "switches and blocks in one file", "keep one of the two")
@@ -324,7 +326,7 @@ class _Reader:
             groups = (_group(names, i, per, size) for size, per in wider)
             domains.update(dict.fromkeys(members.get(name, ()), (*groups, name)))
         levels = (Level(f"block-{size}") for size, _ in wider)
-        return SlurmTopology(self.called, (*levels, Level(BLOCK_LEVEL)), domains)
+        return SlurmTopology((*levels, Level(BLOCK_LEVEL)), domains, self.called)
 
     def _groups(self, blocks: int) -> list[tuple[int, int]]:
         """(nodes, blocks) of groups of blocks, the widest first, up to one group of all blocks."""
@@ -356,7 +358,7 @@ class _Reader:
         children, parent = self._links(switches)
         heights = self._heights(switches, children)
         if heights is None:
-            return SlurmTopology(self.called)
+            return SlurmTopology(source=self.called)
         leaves = self._members(switches, "is below", "name it below one leaf switch")
         chains: dict[str, list[str]] = {}
         for leaf in leaves:
@@ -374,7 +376,7 @@ class _Reader:
         for leaf, nodes in leaves.items():
             domains.update(dict.fromkeys(nodes, _path(chains[leaf], heights, used)))
         names = [*(f"switch-{number}" for number in range(len(used), 1, -1)), "leaf"]
-        return SlurmTopology(self.called, tuple(map(Level, names[: len(used)])), domains)
+        return SlurmTopology(tuple(map(Level, names[: len(used)])), domains, self.called)
 
     def _links(
         self, switches: Mapping[str, _Domain]

@@ -24,7 +24,7 @@ from planner.read.kube.levels.label_families import SOURCE, family_of, from_labe
 from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
 from planner.read.kube.lookup import is_name, objects, text, texts
 from planner.read.kube.records import KubeNode, KubeObject, LevelAsk, Objects
-from planner.read.slurm.levels import SlurmTopology
+from planner.read.slurm.levels import Domains, SlurmTopology
 from planner.read.sources import printable
 
 KUEUE = "kueue.x-k8s.io"
@@ -62,24 +62,18 @@ _TOO_MANY = f"""\
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class Levels(Domains):
     """Levels widest first, the domains of every node, and the levels that gangs may name.
 
     ``found``: one sentence on where they come from. ``labels``, ``tiers``: level names by label key and by
     tier; ``node`` for what is no wider than a node. ``refused``: see ``LevelBuilder``.
     """
 
-    levels: tuple[Level, ...]
-    found: str
-    domains: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    found: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     tiers: Mapping[int, str] = field(default_factory=dict)
     hypernodes: Tiers = field(default_factory=Tiers)
     refused: Mapping[LevelAsk, str] = field(default_factory=dict)
-
-    def domain(self, node: str) -> tuple[str | None, ...]:
-        """The node's domains, one a level; None where it is alone."""
-        return self.domains.get(node, (None,) * len(self.levels))
 
     def resolve(self, ask: LevelAsk) -> str | None:
         """The level's name, or ``node``; None if there is no such level."""

@@ -49,8 +49,6 @@ _BY_RESOURCE = {
     "habana.ai/gaudi": "Gaudi",
 }
 
-_PCIE_MBPS, _SYS_MBPS = 20000, 10000
-
 
 def server_model(
     node: KubeNode, policy: KubernetesPolicy, find: FindModel, remarks: Remarks
@@ -83,10 +81,8 @@ def unknown_model(gpu: str, gpus: int) -> ServerModel:
         gpus=gpus,
         fabric="pcie" if meshed else "nvswitch",
         matrix=tuple((*row[:i], "X", *row[i + 1 :]) for i in range(gpus)) if meshed else None,
-        link_MBps=None if meshed else _SYS_MBPS,
+        link_MBps=None if meshed else 10000,  # as between sockets
         links_per_gpu=None if meshed else 1,
-        pcie_MBps=_PCIE_MBPS,
-        sys_MBps=_SYS_MBPS,
         relative_speed=relative_speed(name),
         confidence="assumed",
     )
