@@ -232,6 +232,7 @@ def memory_bench(
         patched.setattr("planner.cluster.proxy.connect", opened)
         patched.setattr("planner.cluster.retry.RetryingTransport", Hasty)
         patched.setattr("planner.cluster.request_sender.RequestSender", Restless)
+        patched.setattr("planner.cluster.lock._PAUSE_S", 0.001)
         yield RunBench(cluster, folder, cli)
 
 

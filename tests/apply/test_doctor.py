@@ -160,7 +160,10 @@ def test_a_right_that_runs_go_on_without_is_a_warning_with_what_follows(
     )
 
 
-def test_without_a_server_or_kubectl_it_is_69_and_says_so(tmp_path: Path, cli: RunCli) -> None:
+def test_without_a_server_or_kubectl_it_is_69_and_says_so(
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.cluster.retry.WAITS_S", (0.0,) * 4)
     write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9", token="x", tls=False)
     result = cli("doctor", environ=environment(tmp_path))
     assert result.code == 69

@@ -64,6 +64,7 @@ def test_an_answer_that_comes_too_late_is_looked_after(live: Live) -> None:
 # ---- the cluster moved between plan and apply
 
 
+@pytest.mark.slow
 def test_what_moved_makes_the_plan_stale_and_nothing_is_written(live: Live) -> None:
     """A node is closed, a rival stands in the room, a pod is made anew, a node is gone."""
     gangs = ten_gangs()

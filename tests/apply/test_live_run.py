@@ -63,14 +63,13 @@ def create_as(live: Live, gang: Wanted, **spec: object) -> None:
 # ---- gangs that give way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "budgets",
-    first_fast(
-        [
-            {"some": ({"minAvailable": 5}, 2)},
-            {"one": ({"minAvailable": 0}, 7), "two": ({"minAvailable": 0}, 7)},
-        ]
-    ),
+    [
+        {"some": ({"minAvailable": 5}, 2)},
+        {"one": ({"minAvailable": 0}, 7), "two": ({"minAvailable": 0}, 7)},
+    ],
 )
 def test_a_guarded_gang_is_no_victim_of_a_run_until_its_budget_lets_it_go(
     live: Live, budgets: dict[str, tuple[Tree, int]]
@@ -147,6 +146,7 @@ def two_halves(live: Live) -> None:
     live.delete_pods(*(f"{name}-0" for name in names if f"{name}-0" not in stays.values()))
 
 
+@pytest.mark.slow
 def test_a_run_moves_a_gang_that_an_earlier_run_started_and_pinned(live: Live) -> None:
     two_halves(live)
     for pod in live.pods().values():

@@ -101,6 +101,7 @@ def test_what_happens_leads_to_a_run_and_nothing_else_does(live: Live) -> None:
     assert not [line for line in seen.lines if "Traceback" in line or line.startswith("error")]
 
 
+@pytest.mark.slow
 def test_a_signal_within_a_run_ends_it_as_it_ends_a_run(live: Live) -> None:
     """It comes before the first write to a pod: no pod starts after it, and the lock is free."""
     reached, go_on = threading.Event(), threading.Event()

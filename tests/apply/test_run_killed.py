@@ -12,6 +12,7 @@ import pytest
 from apiserver import FakeCluster
 from apply_runs import Fault
 from conftest import Result
+from effort import examples, spread
 from live_checks import overfull
 from run_bench import (
     EVICT,
@@ -32,8 +33,10 @@ from models.apply.terms import Terms
 
 pytest_plugins = ("run_fixtures",)
 
-PARTS, SAMPLE = 12, 48
-"""Every so-many-th write is struck in one test; ``make test`` takes fewer of each scene, not the same."""
+PARTS, SAMPLE = 9, 48
+"""Every so-many-th write is struck in one test, so that every other time it is an odd one. ``make test-long``
+takes half of these tests, ``make test`` one of fewer writes; of another scene others.
+"""
 
 
 def nothing(_bench: RunBench) -> None:
@@ -260,8 +263,8 @@ SCENES = {
         *((name, number * 7 % 12, SAMPLE) for number, name in enumerate(SCENES)),
         *(
             pytest.param(name, part, PARTS, marks=pytest.mark.slow)
-            for name in SCENES
-            for part in range(PARTS)
+            for number, name in enumerate(SCENES)
+            for part in spread(range(number % 2 * examples(0, 1), PARTS), 2)
         ),
     ],
 )
@@ -289,7 +292,7 @@ def test_cut_off_at_any_request_a_run_is_finished_by_the_next_ones(
     """The program goes on after it, as it can."""
     scene = SCENES[name]
     base = begun(memory, scene)
-    for at in range(3, 200, 11):
+    for at in range(3, 200, 11 * examples(1, 2)):
         bench, fault = base.fork(), Fault(at, kind, every=True)
         bench.killed(fault, scene.options)
         if not fault.struck:

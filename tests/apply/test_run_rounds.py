@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from effort import first_fast
+from effort import examples, first_fast
 from live_checks import overfull
 from run_bench import EVICT, PREEMPTIBLE, Benches, Kill, RunBench, nodes
 
@@ -196,7 +196,7 @@ class Rounds:
         return sum(left // job.gpus for left in free.values()) >= job.pods
 
 
-@pytest.mark.parametrize("seed", first_fast(range(4)))
+@pytest.mark.parametrize("seed", first_fast(range(examples(4, 2))))
 def test_rounds_with_kills_break_nothing(seed: int, memory: Benches) -> None:
     bench = memory(nodes(3, kubelets=True))
     bench.ran()

@@ -156,6 +156,7 @@ def in_a_pod(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_it_works_in_a_pod_without_a_kubeconfig(served: Benches, in_a_pod: Path) -> None:
     """The list of jobs is denied for a moment, though a review has shown the right to read it."""
     bench = served(gangs(2, 2, 4))

@@ -31,7 +31,11 @@ from planner.read.kube.objects import belongs_to_nothing
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "scripted"), [(signal.SIGTERM, 143, True), (signal.SIGINT, 130, False)]
+    ("number", "code", "scripted"),
+    [
+        (signal.SIGTERM, 143, True),
+        pytest.param(signal.SIGINT, 130, False, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_ends_kubectl_too_and_leaves_nothing(
     number: signal.Signals,

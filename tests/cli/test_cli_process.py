@@ -11,7 +11,7 @@ from pathlib import Path
 import handmade
 import pytest
 from conftest import RunCli
-from effort import HANG_S, first_fast
+from effort import HANG_S
 from interactive import HEARING, MAIN, PATIENT, ROOT, on_terminal, started, wait_for
 from plan_documents import sealed
 
@@ -97,6 +97,7 @@ def test_a_search_that_does_not_hear_a_signal_is_left_behind(folder: Path, cli: 
     assert cli("verify", str(folder / "saved.json")).code == 0
 
 
+@pytest.mark.slow
 def test_a_search_that_does_not_look_at_the_clock_is_left_behind(folder: Path, cli: RunCli) -> None:
     given = ("plan", "in.yaml", "--time-limit", "1s", "--out", "saved.json")
     with started(*given, before=DEAF, cwd=folder) as process:
@@ -147,6 +148,7 @@ def test_a_second_signal_says_that_the_plan_is_being_saved(folder: Path, cli: Ru
     assert cli("verify", str(folder / "saved.json")).code == 0
 
 
+@pytest.mark.slow
 def test_a_terminal_that_closes_keeps_the_best_checked_plan(folder: Path, cli: RunCli) -> None:
     given = ("plan", "in.yaml", "--out", "saved.json")
     code, _ = on_terminal(*given, before=HEARING + PATIENT, close_at=b"searching\r\n", cwd=folder)
@@ -206,7 +208,8 @@ def test_a_full_disk_behind_stdout_is_73(folder: Path) -> None:
     assert err.startswith("error: cannot write to standard output: No space left")
 
 
-@pytest.mark.parametrize("descriptor", first_fast([1, 0, 2]))
+@pytest.mark.slow
+@pytest.mark.parametrize("descriptor", [0, 1, 2])
 def test_a_descriptor_that_the_caller_closed_disturbs_nothing(
     descriptor: int, folder: Path
 ) -> None:
