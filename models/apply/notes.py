@@ -71,17 +71,20 @@ def promised_by(plan: PlanDocument) -> Promises | None:
 MAX_STOPPING = 131_072
 """Characters of all StopNotes, about 8,000 pods: an object carries 256 KiB of annotations at most."""
 
-MAX_AVOIDED = 100
-"""Nodes that gangs avoid, over all gangs."""
+MAX_AVOIDED = 10_000
+"""Characters of gangs that avoid nodes, once for each: some 100, over all namespaces."""
 
 AVOID_S = 3600
 """How long a gang avoids a node on which its pods did not start."""
 
-MAX_HELD = 1000
-"""Gangs that were held by a scheduling gate of others, over all namespaces."""
+MAX_HELD = 64_000
+"""Of gangs that were held by a scheduling gate of others: some 700."""
 
-MAX_EVICTED = 300
-"""Gangs of which it is known that plans stopped them."""
+MAX_EVICTED = 30_000
+"""Of gangs of which it is known that plans stopped them: some 300."""
+
+MAX_WRITTEN = 200_000
+"""Characters of all notes: what is longer is not written, lest the lock cannot be renewed either."""
 
 EVICTED_S = 86_400
 """How long that is known after the last time."""
@@ -180,9 +183,8 @@ class RunNotes:
         others = tuple(one for one in self.stops if one.gang != gang)
         return replace(self, stops=(*others, StopNote(gang, plan, pods, counts)))
 
-    def without_stops(self, gangs: Iterable[Key]) -> RunNotes:
-        gone = frozenset(gangs)
-        return replace(self, stops=tuple(one for one in self.stops if one.gang not in gone))
+    def without_stops(self, gangs: Collection[Key]) -> RunNotes:
+        return replace(self, stops=tuple(one for one in self.stops if one.gang not in gangs))
 
     @property
     def fits(self) -> bool:
@@ -197,9 +199,8 @@ class RunNotes:
         kept = sorted(known.values(), key=lambda one: (one.until, one.gang, one.node))
         return replace(self, avoid=_fair(kept, MAX_AVOIDED))
 
-    def without_avoided(self, gangs: Iterable[Key]) -> RunNotes:
-        gone = frozenset(gangs)
-        return replace(self, avoid=tuple(one for one in self.avoid if one.gang not in gone))
+    def without_avoided(self, gangs: Collection[Key]) -> RunNotes:
+        return replace(self, avoid=tuple(one for one in self.avoid if one.gang not in gangs))
 
     def avoided(self, now: int) -> tuple[AvoidNote, ...]:
         """Nodes to avoid at that time. A clock that was set back does not prolong them."""
@@ -208,19 +209,16 @@ class RunNotes:
     def with_held(self, held: Iterable[Key], waiting: Iterable[Key], now: int) -> RunNotes:
         """Note the gangs that are held now; those that wait no longer are dropped.
 
-        At most MAX_HELD: the namespace with the most is noted as a whole, so that no tenant crowds out
+        At most MAX_HELD: the namespace that takes most is noted as a whole, so that no tenant crowds out
         another, or his own.
         """
         there = frozenset(waiting)
         alive = there | {(namespace, "") for namespace, _ in there}
         seen = {one.gang: one.seen for one in self.held if one.gang in alive}
         seen |= dict.fromkeys(held, now)
-        while len(seen) > MAX_HELD:
-            counts = Counter(namespace for namespace, name in seen if name)
-            most = max(sorted(counts), key=lambda namespace: counts[namespace])
-            last = max(time for (namespace, _), time in seen.items() if namespace == most)
-            seen = {gang: time for gang, time in seen.items() if gang[0] != most}
-            seen[most, ""] = last
+        while sum(map(_length, seen)) > MAX_HELD and any(name for _, name in seen):
+            most = _largest(gang for gang in seen if gang[1])
+            seen[most, ""] = max([seen.pop(gang) for gang in list(seen) if gang[0] == most])
         return replace(self, held=tuple(HeldNote(*one) for one in sorted(seen.items())))
 
     def text(self) -> str:
@@ -233,11 +231,23 @@ _FORM = TypeAdapter(RunNotes)
 _Note = TypeVar("_Note", AvoidNote, EvictNote)
 
 
+def _length(gang: Key) -> int:
+    """Characters of a note on a gang: its names are its tenant's, and may be long."""
+    return 60 + sum(map(len, gang))
+
+
+def _largest(gangs: Iterable[Key]) -> str:
+    """The namespace whose gangs take the most characters."""
+    lengths = Counter[str]()
+    for gang in gangs:
+        lengths[gang[0]] += _length(gang)
+    return max(sorted(lengths), key=lambda namespace: lengths[namespace])
+
+
 def _fair(kept: list[_Note], most: int) -> tuple[_Note, ...]:
-    """At most so many: the namespace with the most gives up its first, and no tenant crowds out another."""
-    while len(kept) > most:
-        counts = Counter(one.gang[0] for one in kept)
-        largest = max(sorted(counts), key=lambda namespace: counts[namespace])
+    """At most so long: the namespace that takes most gives up its first; no tenant crowds out another."""
+    while sum(_length(one.gang) for one in kept) > most:
+        largest = _largest(one.gang for one in kept)
         kept.remove(next(one for one in kept if one.gang[0] == largest))
     return tuple(kept)
 

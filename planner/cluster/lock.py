@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.apply.notes import RunNotes, read_notes
+from models.apply.notes import MAX_WRITTEN, RunNotes, read_notes
 from models.units import time_text
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.transport import LOST, Reply, Transport, Tree, grouped
@@ -373,7 +373,9 @@ class Lock:
         return self._lease.planned
 
     def remember(self, notes: RunNotes) -> bool:
-        """Write these notes; whether they are there. Otherwise the next renewal writes them."""
+        """Write these notes; whether they are there. Otherwise the next renewal writes them, if they fit."""
+        if len(notes.text()) > MAX_WRITTEN:
+            return False
         with self._turn:
             self.notes = notes
             for tries in range(1, _TRIES + 1):

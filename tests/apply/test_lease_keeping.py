@@ -39,6 +39,17 @@ def test_what_is_left_runs_down_with_a_second_to_spare() -> None:
     assert found == [59, 34, 9, 0]
 
 
+def test_notes_that_a_lease_cannot_hold_are_not_written_and_it_stays_ours() -> None:
+    """An API server takes 256 KiB of annotations, and renewals write them, too."""
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    assert not lock.remember(RunNotes().with_stop(("a", "x"), "p", map(str, range(100_000))))
+    server.clock.now += 40
+    lock.renew_if_needed()
+    assert lock.left_s() == 59
+    assert lock.remember(STOPPING)
+
+
 def test_a_lock_whose_answer_was_lost_counts_from_when_it_was_written() -> None:
     slow = {2: (10.0, 0.0)}
     wire = LeaseWire(

@@ -9,7 +9,7 @@ import pytest
 from apiserver import FakeCluster
 from run_bench import EVICT, PREEMPTIBLE, Benches, RunBench, nodes
 
-from models.apply.notes import MAX_HELD, HeldNote, Promise, RunNotes, read_notes
+from models.apply.notes import HeldNote, Promise, RunNotes, read_notes
 from models.apply.terms import Terms
 from models.units import epoch_seconds
 
@@ -212,12 +212,17 @@ def test_notes_of_held_gangs_are_read_as_written_and_follow_the_waiting() -> Non
 
 
 def test_a_tenant_with_many_parked_gangs_crowds_out_nobody_nor_himself() -> None:
-    many = [("many", f"g{i}") for i in range(MAX_HELD)]
     few = [("few", "x")]
-    notes = RunNotes().with_held([*many, *few], [*many, *few], 7)
-    assert notes.held == (HeldNote(("few", "x"), 7), HeldNote(("many", ""), 7))
-    after = notes.with_held([], many[:1], 8)
-    assert after.held == (HeldNote(("many", ""), 7),)
+    for most, letters in ((1000, 4), (250, 250)):
+        many = [("many", f"{i:0{letters}}") for i in range(most)]
+        notes = RunNotes().with_held([*many, *few], [*many, *few], 7)
+        assert notes.held == (HeldNote(("few", "x"), 7), HeldNote(("many", ""), 7))
+        after = notes.with_held([], many[:1], 8)
+        assert after.held == (HeldNote(("many", ""), 7),)
+    spread = [(f"{i:063}", "x") for i in range(1000)]
+    assert {one.gang for one in RunNotes().with_held(spread, spread, 7).held} == {
+        (namespace, "") for namespace, _ in spread
+    }
 
 
 # ---- promises
