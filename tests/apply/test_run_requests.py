@@ -339,7 +339,7 @@ def test_eight_gangs_share_a_node_and_no_more(memory: Benches) -> None:
 
 
 ODD_SETS: dict[str, Any] = {
-    "more pods than there is memory": [{"count": 10**18, "podTemplateRef": {"name": "odd"}}],
+    "more pods than there is memory": [{"count": 2**53, "podTemplateRef": {"name": "odd"}}],
     "more than any integer": [{"count": 10**30, "podTemplateRef": {"name": "odd"}}],
     "fewer than none": [{"count": -1, "podTemplateRef": {"name": "odd"}}],
     "no pods": [{"count": 0, "podTemplateRef": {"name": "odd"}}],
