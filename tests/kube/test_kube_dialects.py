@@ -125,7 +125,7 @@ def without(dialects: str, place: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("dialects", first_fast((MOST, "kueue", *MOST.split()), 2))
+@pytest.mark.parametrize("dialects", first_fast((MOST, "kueue", *MOST.split())))
 def test_the_rest_stands_without_a_dialect(dialects: str, tmp_path: Path) -> None:
     """Without all of them but one, and without each."""
     place = without(dialects, tmp_path / "program")

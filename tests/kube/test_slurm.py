@@ -179,7 +179,7 @@ def test_a_tower_of_switches_is_refused_soon() -> None:
 
 
 def test_a_line_continued_for_ever_is_refused() -> None:
-    text = "SwitchName=s Nodes=a \\\n" + "\\\n" * 1_100_000
+    text = "SwitchName=s Nodes=a \\\n" + ("x" * 99 + "\\\n") * 11_000
     assert faults(text)[0][0] == "error: a line of more than 1,000,000 characters"
 
 

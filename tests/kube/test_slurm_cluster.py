@@ -33,7 +33,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan of the folder, made once."""
     out = tmp_path_factory.mktemp("atlas") / "plan.json"
     made = {"name": "p", "created_at": "2026-11-23T14:20:00Z", "generator": "test"}
-    limits = replace(atlas().instance.policy.solve, budget=4)
+    limits = replace(atlas().instance.policy.solve, budget=1)
     instance = atlas().instance
     instance = replace(instance, policy=replace(instance.policy, solve=limits))
     document = compose(instance, solve(instance), words, **made)

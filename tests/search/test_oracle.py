@@ -7,7 +7,6 @@ it the best plan has other values. More of any mixture comes with ``--thorough``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from random import Random
 from threading import Event
@@ -70,13 +69,16 @@ def draws(feature: str, sample: int, *, after: int = 0) -> list[str]:
     return [able[(first + i) % len(able)] for i in range(min(len(able), examples(4, sample)))]
 
 
-def mixtures(first: int, count: int) -> Iterator[tuple[int, Instance]]:
-    """Instances with several features more, any of them."""
+@cache
+def mixtures(first: int, count: int) -> dict[int, Instance]:
+    """Instances with several features more, any of them, by seed."""
     names = [name for name in FEATURES if name not in ("parallelism", "wide")]
+    found = {}
     for seed in range(first, first + count):
         r = Random(f"mixture/{seed}")
         more = r.sample(names, r.choice((0, 4, 8)))
-        yield seed, r.choice(list(DRAWS.values()))(seed, more=more)
+        found[seed] = r.choice(list(DRAWS.values()))(seed, more=more)
+    return found
 
 
 @pytest.mark.parametrize("feature", TELLING)
@@ -115,13 +117,13 @@ def test_the_ways_of_large_instances_promise_nothing_that_a_plan_beats(feature: 
 
 
 def test_mixtures_are_planned_as_by_trying_every_plan() -> None:
-    instances = dict(mixtures(10_000, examples(2000, 8)))
+    instances = mixtures(10_000, examples(2000, 8))
     assert wrong(instances, lambda seed: differences(instances[seed])) == {}
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_search_that_is_stopped_at_once_has_an_honest_plan_of_a_mixture(size: int | None) -> None:
-    instances = dict(mixtures(20_000, examples(600, 8)))
+    instances = mixtures(20_000, examples(600, 8))
     stop = Event()
     stop.set()
     assert (

@@ -40,7 +40,7 @@ def in_bands(seed: int) -> Instance:
 
 
 def test_the_search_equals_trying_every_plan_in_bands() -> None:
-    for seed in range(examples(120, 6)):
+    for seed in range(examples(120, 4)):
         with briefly():
             planned(in_bands(seed))
 
