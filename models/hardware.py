@@ -78,6 +78,18 @@ class ServerModel:
         return self.fabric == "nvswitch"
 
     @property
+    def linked(self) -> bool:
+        """Whether NVLinks join some of its GPUs, or may: its paths are not known."""
+        paths = (path for row in self.matrix or (("NV",),) for path in row)
+        return self.switched or any(path.startswith("NV") for path in paths)
+
+    @property
+    def usable(self) -> bool:
+        """Whether its bandwidth can be computed: a matrix or a switch, and a rate if it has links."""
+        paths = self.switched or self.matrix is not None
+        return paths and (self.link_MBps is not None or not self.linked)
+
+    @property
     def all_gpus(self) -> int:
         """Bit mask of every GPU of the server."""
         return (1 << self.gpus) - 1

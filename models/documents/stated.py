@@ -93,8 +93,8 @@ status.unchecked[]. words: why
 
 def _rows() -> Iterator[tuple[str, Row]]:
     for line in _TABLE.replace("\n  ", " ").strip().split("\n"):
-        told, _, names = line.partition(": ")
-        start, _, why = told.partition(" ")
+        about, _, names = line.partition(": ")
+        start, _, why = about.partition(" ")
         why, _, codes = why.partition(" of ")
         row = Row(WHYS.get(why, ""), tuple(codes.split()))
         yield from ((f"{start.strip('-')}{name}", row) for name in names.split())

@@ -195,18 +195,11 @@ def _unknown(node: Node) -> list[tuple[str, str]]:
     if node.model is None:
         return []
     found = []
-    if node.model.link_MBps is None and _has_links(node):
+    if node.model.link_MBps is None and node.model.linked:
         found.append((LINK, "write a server model of its own with linkMBps"))
     if any(nic.megabits is None for nic in node.effective_nics):
         found.append((NIC, "give the node its own nics: [{name: eth0, gbps: 100}]"))
     return found
-
-
-def _has_links(node: Node) -> bool:
-    model = node.model
-    if model is None or model.fabric == "nvswitch" or model.matrix is None:
-        return model is not None
-    return any(link.startswith("NV") for row in model.matrix for link in row)
 
 
 def _to_place(gang: Gang) -> list[Role]:

@@ -28,6 +28,7 @@ from planner.cluster.pages import NotServedError
 from planner.cluster.transport import MERGE, Reply, Transport, Tree, core, grouped
 from planner.cluster.writes import event_of
 from planner.errors import NotPermittedError, UnavailableError
+from planner.read.kube.devices.claims import claim_name
 from planner.read.kube.devices.slices import GROUP
 from planner.read.kube.devices.wants import Want, wants
 from planner.read.kube.dialects.base import CannotEncode
@@ -172,17 +173,9 @@ def named_claims(pod_tree: Tree) -> list[tuple[str, str | None]]:
 
     Entries whose claims Kubernetes found unnecessary are left out.
     """
-    made = {
-        text(one, "name"): text(one, "resourceClaimName")
-        for one in objects(pod_tree, "status", "resourceClaimStatuses")
-    }
-    found: list[tuple[str, str | None]] = []
-    for entry in objects(pod_tree, "spec", "resourceClaims"):
-        name = text(entry, "name") or ""
-        claim = text(entry, "resourceClaimName") or made.get(name)
-        if claim is not None or name not in made:
-            found.append((name, claim))
-    return found
+    entries = objects(pod_tree, "spec", "resourceClaims")
+    found = ((text(one, "name") or "", claim_name(pod_tree, one)) for one in entries)
+    return [(entry, name) for entry, name in found if name != ""]
 
 
 @dataclass(slots=True)

@@ -19,11 +19,12 @@ from models.documents.policy import QUOTAS
 from models.documents.queue import MAX_WEIGHT, QueueDocument
 from models.hardware import FindModel, slug
 from models.instance.policy import KubernetesPolicy
+from models.instance.queue import Amount
 from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import quota_readers
 from planner.read.kube.dialects import hived
-from planner.read.kube.dialects.quotas import Quota, QuotaSources, Share
+from planner.read.kube.dialects.quotas import Quota, QuotaSources
 from planner.read.kube.gangs.terms import HOLDS
 from planner.read.kube.lookup import distinct, is_name
 from planner.read.kube.node_documents import Json
@@ -264,9 +265,9 @@ def _document(quota: Quota, parent: str | None, weight: int) -> QueueDocument:
     return QueueDocument.model_validate(document_tree("Queue", quota.name, spec))
 
 
-def _amount(share: Share) -> Json:
-    found: Json = {} if share.gpus is None else {"gpus": share.gpus}
-    return found | ({"models": dict(sorted(share.models.items()))} if share.models else {})
+def _amount(amount: Amount) -> Json:
+    found: Json = {} if amount.gpus is None else {"gpus": amount.gpus}
+    return found | ({"models": dict(sorted(amount.models))} if amount.models else {})
 
 
 def _in_integers(weights: Mapping[Key, Fraction]) -> dict[Key, int]:

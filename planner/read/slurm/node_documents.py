@@ -188,9 +188,7 @@ class _Server:
         if model.gpus < self.node.gpus:
             self._remark(f"has more GPUs than {name}; that model is not used")
             return False
-        if model.matrix is None and (
-            model.fabric != "nvswitch" or None in (model.link_MBps, model.links_per_gpu)
-        ):
+        if not model.usable:
             self._remark(f"links of {name} are unknown; that model is not used")
             return False
         if model.gpus > self.node.gpus:

@@ -328,17 +328,9 @@ class Claims:
 
     def claim_of(self, pod: KubeObject, entry: Tree) -> KubeObject | None:
         """The claim of an entry: named, stated in the status, or owned by the pod."""
-        named = text(entry, "resourceClaimName")
-        if named is not None:
+        if (named := claim_name(pod.tree, entry)) is not None:
             return self._named(pod.namespace, named)
-        name = text(entry, "name")
-        for stated in objects(pod.tree, "status", "resourceClaimStatuses"):
-            if name is not None and stated.get("name") == name:
-                made = text(stated, "resourceClaimName")
-                return self._named(pod.namespace, made) if made else None
-        if not pod.uid or not name:
-            return None
-        return self._by_owner.get((pod.namespace, pod.uid, name))
+        return self._by_owner.get((pod.namespace, pod.uid or "", text(entry, "name") or ""))
 
     def _named(self, namespace: str, name: str) -> KubeObject | None:
         return self._input.named(GROUP, "ResourceClaim", namespace, name)
@@ -439,6 +431,15 @@ class Claims:
 
 def _entries(pod: KubeObject) -> list[Tree]:
     return objects(pod.tree, "spec", "resourceClaims")
+
+
+def claim_name(pod: Tree, entry: Tree) -> str | None:
+    """The claim of an entry, named or stated in the status; empty where none is needed, None: not known."""
+    if (named := text(entry, "resourceClaimName")) is not None:
+        return named
+    name, stated = text(entry, "name"), objects(pod, "status", "resourceClaimStatuses")
+    own = (one for one in stated if name is not None and one.get("name") == name)
+    return next((text(one, "resourceClaimName") or "" for one in own), None)
 
 
 def _node_of(claim: KubeObject, result: ClaimedGpus) -> str | None:

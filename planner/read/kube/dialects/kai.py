@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from models.instance.queue import Amount
 from planner.read.kube.dialects import base
 from planner.read.kube.dialects.hami import indices_by_uuid
 from planner.read.kube.dialects.quotas import (
     Quota,
     QuotaReader,
     QuotaSources,
-    Share,
     find_by_name,
     weight,
 )
@@ -180,8 +180,8 @@ def read_queues(sources: QuotaSources) -> Iterable[Quota]:
             f"{made.name}.kai",
             made.where,
             parent=text(made.tree, "spec", "parentQueue"),
-            guarantee=Share(sources.installed if quota == UNLIMITED else promised),
-            limit=Share(None if limit in (None, UNLIMITED) else sources.whole(limit, made.where)),
+            guarantee=Amount(sources.installed if quota == UNLIMITED else promised),
+            limit=Amount(None if limit in (None, UNLIMITED) else sources.whole(limit, made.where)),
             weight=weight(gpu.get("overQuotaWeight")),
         )
 

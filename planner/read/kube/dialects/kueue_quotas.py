@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, Share, weight
+from models.instance.queue import Amount
+from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, weight
 from planner.read.kube.lookup import (
     at,
     is_label_selector,
@@ -181,15 +182,15 @@ class _Flavors:
             self.known[name] = models[0] if len(models) == 1 else None
         return self.known[name]
 
-    def share(self, gpus: Mapping[str, int]) -> Share:
+    def share(self, gpus: Mapping[str, int]) -> Amount:
         """GPUs by flavor: in all, and of the models that flavors are about."""
         models: dict[str, int] = {}
         for name, amount in gpus.items():
             if (model := self.model(name)) is not None:
                 models[model] = models.get(model, 0) + amount
-        return Share(sum(gpus.values()) if gpus else None, models)
+        return Amount(sum(gpus.values()) if gpus else None, tuple(models.items()))
 
-    def limit(self, amounts: _Amounts, *, only: bool) -> Share:
+    def limit(self, amounts: _Amounts, *, only: bool) -> Amount:
         """``only``: GPUs of a model that none of its flavors is about are not given."""
         most = {
             name: nominal + extra
@@ -198,11 +199,11 @@ class _Flavors:
         }
         unlimited = {self.model(name) for name in amounts.nominal.keys() - most.keys()}
         share = self.share(most)
-        models = {model: gpus for model, gpus in share.models.items() if model not in unlimited}
+        models = {model: gpus for model, gpus in share.models if model not in unlimited}
         about = {self.model(name) for name in amounts.nominal}
         if only and about and None not in about:
             models |= {other: 0 for other in self.sources.models_of({}) if other not in about}
-        return Share(None if unlimited else share.gpus, models)
+        return Amount(None if unlimited else share.gpus, tuple(models.items()))
 
 
 def find(sources: QuotaSources, namespace: str, stated: str | None) -> str | None:

@@ -11,20 +11,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from models.documents.base import MAX_GPUS
+from models.instance.queue import Amount
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, amount
 from planner.read.kube.records import KubeGang, Objects
 
 BAD_GPUS = "states an amount of GPUs that cannot be read; it is ignored"
 PART_OF_A_GPU = "states a fraction of a GPU; it is rounded down"
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """GPUs that are promised, or the most: in all (None: nothing is said), and by GPU model (slug)."""
-
-    gpus: int | None = None
-    models: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -40,9 +33,9 @@ class Quota:
     other_name: str
     subject: str
     parent: str | None = None
-    guarantee: Share = field(default_factory=Share)
-    limit: Share = field(default_factory=Share)
-    lending_limit: Share = field(default_factory=Share)
+    guarantee: Amount = field(default_factory=Amount)
+    limit: Amount = field(default_factory=Amount)
+    lending_limit: Amount = field(default_factory=Amount)
     reclaim: bool = True
     weight: Fraction = Fraction(1)
     strict: bool = False

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from models.instance.queue import Amount
 from planner.read.kube.dialects.base import Dialect, Grouped, GroupReader, PodGroup
-from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, Share
+from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources
 from planner.read.kube.lookup import mapping, whole
 from planner.read.kube.records import KubeObject, Objects, once
 
@@ -35,13 +36,13 @@ def read_quotas(sources: QuotaSources) -> Iterable[Quota]:
                 f"{made.name}.{made.namespace}",
                 f"{made.name}.{made.namespace}.elasticquota",
                 made.subject,
-                limit=Share(sources.gpus(mapping(made.tree, "spec", "max"), made.subject)),
+                limit=Amount(sources.gpus(mapping(made.tree, "spec", "max"), made.subject)),
                 reclaim=sources.trusted,
                 replaceable=sources.trusted,
             )
             least = sources.gpus(mapping(made.tree, "spec", "min"), made.subject)
             if sources.trusted:
-                quota.guarantee = Share(least)
+                quota.guarantee = Amount(least)
             else:
                 sources.remarks.add(made.subject, LIMITS_ONLY, TRUST_HINT)
             yield quota

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from models.instance.queue import Amount
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import base
 from planner.read.kube.dialects.quotas import (
     Quota,
     QuotaReader,
     QuotaSources,
-    Share,
     find_by_name,
     weight,
 )
@@ -220,8 +220,8 @@ def _queue(made: KubeObject, sources: QuotaSources, *, rooted: bool) -> Quota:
         f"{made.name}.volcano",
         made.where,
         parent=None if made.name == ROOT or (parent == ROOT and not rooted) else parent,
-        guarantee=Share(max(promised, default=None)),
-        limit=Share(sources.gpus(mapping(spec, "capability"), made.where)),
+        guarantee=Amount(max(promised, default=None)),
+        limit=Amount(sources.gpus(mapping(spec, "capability"), made.where)),
         weight=weight(spec.get("weight")),
     )
 

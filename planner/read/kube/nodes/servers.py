@@ -208,7 +208,7 @@ class _Server:
         if model.gpus < offered:
             self._add(f"has more GPUs than {name}; that model is not used")
             return False
-        if not _is_usable(model):
+        if not model.usable:
             self._add(f"links of {name} are unknown; that model is not used", DESCRIBE)
             return False
         if model.gpus < node.installed:
@@ -216,13 +216,3 @@ class _Server:
         elif model.gpus > node.installed and node.shared is None:
             self._add(f"has fewer GPUs than {name}; the missing ones count as unhealthy")
         return True
-
-
-def _is_usable(model: ServerModel) -> bool:
-    """Whether its bandwidth can be computed: a matrix or a switch, and a rate if it has links."""
-    if model.matrix is None:
-        return model.fabric == "nvswitch" and None not in (model.link_MBps, model.links_per_gpu)
-    linked = model.fabric == "nvswitch" or any(
-        path.startswith("NV") for row in model.matrix for path in row
-    )
-    return not linked or model.link_MBps is not None
