@@ -160,9 +160,8 @@ def _gangs(
             remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")
         if document is not None:
             documents.append(document)
-            for role in gang.roles:
-                counted = trees.counted.get(role, {})
-                members.update((pod.key, counted) for _, pod in role.members)
+            for role, made in zip(gang.roles, document.spec.roles, strict=True):
+                members.update((pod.key, made.requests) for _, pod in role.members)
     return documents, members
 
 

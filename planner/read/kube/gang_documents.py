@@ -79,7 +79,6 @@ class GangDocuments:
     ``nodes``: names of the nodes of the cluster. ``partial``: see ``partial_gpu_names``; roles that
     use such a name are kept to nodes that offer it. ``marked_only``: ACK's topology nodes refuse GPU
     pods that are not marked. ``budgets``: of the cluster; ``named``: those that a document names.
-    ``counted``: what each pod of a role counts for.
     """
 
     levels: Levels
@@ -90,7 +89,6 @@ class GangDocuments:
     marked_only: bool
     budgets: DisruptionBudgets = field(default_factory=DisruptionBudgets)
     named: dict[tuple[str, str], int] = field(default_factory=dict)
-    counted: dict[KubeRole, dict[str, int]] = field(default_factory=dict)
     _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _named: dict[KubeGang, str] = field(default_factory=dict)
     _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -132,7 +130,7 @@ class GangDocuments:
         }
         status = {
             "pods": pods,
-            "hold": self._hold(gang),
+            "hold": self._hold(gang, roles),
             "scheduler": _written(clean, gang.scheduler),
             "startedAt": _written(time_text, gang.started_at),
             "runsSince": _written(time_text, since),
@@ -169,7 +167,7 @@ class GangDocuments:
         model = model_pod(role)
         if model is None:  # nothing of it exists yet: the gang is held until something does
             return {"name": name, "replicas": replicas, "gpus": 0}
-        requests = self.counted[role] = role_requests(role)
+        requests = role_requests(role)
         if any(one != requests for one in _unfinished(role)):
             self.remarks.add(gang.subject, UNEVEN if _is_uneven(role) else DIFFERENT)
         tree: Json = {
@@ -270,14 +268,14 @@ class GangDocuments:
             found[key[1]] = None
         return list(found)
 
-    def _hold(self, gang: KubeGang) -> Json | None:
-        """Why gangplan cannot start the gang, if it cannot."""
+    def _hold(self, gang: KubeGang, roles: Sequence[Json]) -> Json | None:
+        """Why gangplan cannot start the gang, if it cannot. ``roles``: as its document has them."""
         waiting = [pod for pod in gang.pods() if pod.to_place]
         # In a what-if the plan stands for those who remove gates.
         planned = gang.scheduler is not None or self.policy.plans(EVERY_SCHEDULER)
         own = self.policy.scheduling_gate
         gates = [*dict.fromkeys(gate for pod in waiting for gate in pod.gates if gate != own)]
-        if problems := [*dict.fromkeys((*gang.problems, *self._problems(gang)))]:
+        if problems := [*dict.fromkeys((*gang.problems, *self._problems(gang, roles)))]:
             code, why = UNSUPPORTED, "; ".join(problems)
             settings = [one.setting for one in problems if isinstance(one, Ignorable)]
             if len(settings) == len(problems):
@@ -295,12 +293,12 @@ class GangDocuments:
         # text of tenants escaped
         return {"code": code, "message": shortened(printable(why), _MAX_MESSAGE)}
 
-    def _problems(self, gang: KubeGang) -> Iterator[str]:
+    def _problems(self, gang: KubeGang, roles: Sequence[Json]) -> Iterator[str]:
         pieces = (piece.level for role in gang.roles for piece in role.slices)
         for ask in (gang.required, *(role.required for role in gang.roles), *pieces):
             if ask is not None and self.levels.resolve(ask) is None:
                 yield f"it requires level {ask}, {self.levels.why_not(ask)}"
-        for role in gang.roles:
+        for role, tree in zip(gang.roles, roles, strict=True):
             waiting = [pod for _, pod in role.members if pod.to_place]
             for pod in waiting:
                 yield from pod.unsupported
@@ -317,7 +315,7 @@ class GangDocuments:
                 for pod in waiting
             ):
                 yield f"pods of role {role.name} differ in the nodes they may use"
-            counted = self.counted.get(role, {})
+            counted = tree.get("requests", {})
             if any(n > counted.get(name, 0) for pod in waiting for name, n in pod.requests.items()):
                 yield f"pods of role {role.name} that wait request more than those that run"
             if not nest(self._layers(role)):
