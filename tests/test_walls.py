@@ -243,7 +243,7 @@ CEILINGS: dict[str, int] = {
     "planner/cluster": 3548,
     "planner/pipelines": 2983,
     "planner/read": 3708,
-    "planner/read/kube": 2633,
+    "planner/read/kube": 2631,
     "planner/read/kube/devices": 652,
     "planner/read/kube/dialects": 2306,
     "planner/read/kube/gangs": 1225,
