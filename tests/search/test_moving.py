@@ -11,7 +11,7 @@ import pytest
 from building import build, gang, mask, role
 from comparing import DAY
 from effort import examples
-from moves_made import small
+from moves_made import decide, small
 
 from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
@@ -19,7 +19,9 @@ from models.instance.instance import Instance
 from models.instance.policy import Moves
 from models.instance.solution import MoveSet, Solution
 from models.results.plan import compose
+from models.rules.giving_way import unjustified_victims
 from models.verify.check import check
+from planner.search.improve.exchange import justified
 from planner.search.solve import solve
 
 TIERS = ("admission", "waiting", "disruption", "preference", "bandwidth", "span", "stranded")
@@ -122,3 +124,17 @@ def test_what_is_stated_of_moves_holds_together() -> None:
             assert some.moves == ()
             assert all(one.decision != "move" for one in some.decisions)
     assert moving
+
+
+def test_who_is_stopped_makes_room_for_one_that_may_take_it() -> None:
+    """A gang comes where one was stopped that only another may stop: the two exchange nodes."""
+    full = mask(*range(8))
+    low = gang("low", stands=[(0, 0, 0, mask(0))], preemptible=True)
+    mover = gang("mover", 1, 8, stands=[(0, 0, 2, full)], movable=True)
+    instance = build(nodes_per_rack=3, gangs=[low, mover, gang("high", priority=1)])
+    plan = decide(instance, low=None, mover=[(0, full)], high=[(1, mask(0))])
+    assert unjustified_victims(instance, plan) == [1]  # in order of names: high, low, mover
+    found = justified(instance, plan, lambda: False)
+    assert [[pod.node for pod in one.pods] for one in found] == [[0], [], [1]]
+    assert unjustified_victims(instance, found) == []
+    assert justified(instance, plan, lambda: True) == plan

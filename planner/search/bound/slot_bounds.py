@@ -28,7 +28,14 @@ from models.program.tier_expressions import FREE_SPACE
 from models.queues.queue_shares import within_guarantee
 from models.queues.reservations import due
 from models.tiers import Tier
-from planner.search.bound.tier_search import SHARE, Improvement, Narrowed, OpenGoals, TierSearch
+from planner.search.bound.tier_search import (
+    NEAR,
+    SHARE,
+    Improvement,
+    Narrowed,
+    OpenGoals,
+    TierSearch,
+)
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.highs import branch, branch_on
 from planner.search.engines.interface import Goal, Kept, kept
@@ -224,7 +231,7 @@ class Chain:
                 problem.fixed(closed, [0] * len(problem.program.lower)),
             ):
                 if partly and number < last:
-                    values = self._ways(goal, set[int]().union(*(one.terms for one in expressions)))
+                    values = self._ways(goal, tiers)
                     closed += problem.other_ways(values, expressions) if values else []
                 else:
                     values = self._counts(goal, values if number > last else ())
@@ -235,12 +242,13 @@ class Chain:
             ]
         return values
 
-    def _ways(self, goal: Goal, whole: Collection[int]) -> tuple[int, ...]:
-        """Values for a goal of which these are whole, and the others rounded up.
+    def _ways(self, goal: Goal, tiers: Sequence[Stated]) -> tuple[int, ...]:
+        """Values for a goal of which those in its tiers are whole, and the others rounded up.
 
         If they are whole in the LP, that is the best. Otherwise what costs something in it is left out at
-        first; what is found shows what may be left out without a loss.
+        first; where that is far from the LP, it shows what may be left out without a loss.
         """
+        whole = set[int]().union(*(one.terms for _, _, one in tiers))
         relaxed, values = self._relaxed(goal), tuple[int, ...]()
         found = relaxed.values
         if found and all(abs(found[one] - round(found[one])) < INTEGRAL for one in whole):
@@ -250,9 +258,11 @@ class Chain:
                 values = self._branched(goal, whole)
             if values:
                 break
-        if values and relaxed.proof is not None and goal.objective.value(values) < relaxed.bound:
+        if values and found and relaxed.proof is not None and _is_far(tiers, values, found):
             with self._problem.narrowed(relaxed.proof, goal.objective.value(values)):
-                values = self._branched(goal, whole) or values
+                values = max(
+                    values, self._branched(goal, whole) or values, key=goal.objective.value
+                )
         return values
 
     def _branched(self, goal: Goal, whole: Collection[int]) -> tuple[int, ...]:
@@ -307,6 +317,17 @@ class Chain:
             return mode.option.demand.gang not in running
 
         return idle
+
+
+def _is_far(tiers: Sequence[Stated], values: Sequence[int], relaxed: Sequence[float]) -> bool:
+    """Whether the first tier in which a solution differs from the LP's is more than NEAR from it."""
+    for _, _, expression in tiers:
+        value = expression.value(values)
+        best = sum(relaxed[one] * factor for one, factor in expression.terms.items())
+        best += expression.constant
+        if abs(best - value) > INTEGRAL * max(1, abs(value)):
+            return abs(best - value) * NEAR > abs(value)
+    return False
 
 
 def _rounded_up(values: Iterable[float]) -> tuple[int, ...]:
