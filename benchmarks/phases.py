@@ -91,7 +91,8 @@ class Phases:
         self._problem = SlotProblem(SlotModel(self.instance), self._budget)
 
     def _tell_apart(self) -> None:
-        self._problem.tell_apart()
+        self._problem.tell_apart("span")
+        self._problem.tell_apart("stranded")
 
     def _express(self) -> None:
         for tier in self._ledger.tiers:

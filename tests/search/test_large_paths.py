@@ -212,6 +212,15 @@ def test_what_hardly_costs_anything_in_all_is_not_given_away_by_one_priority() -
     assert best >= 326_240
 
 
+@pytest.mark.parametrize("seed", examples((1, 2, 3, 4, 5, 6), (1, 3)))
+def test_counting_alone_proves_all_tiers_of_a_plan(seed: int) -> None:
+    """How pods share servers is counted, so what is left free has its bound, and plans follow it."""
+    instance = limited(drawn(32, 24, seed=seed), SolveLimits(time_limit_s=60, workers=1))
+    found = solve(instance, size=WHOLE_BELOW)
+    assert [tier for tier in found.tiers if tier.value != tier.bound] == []
+    assert dishonest(instance, found) == []
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_gang_without_a_pattern_promises_no_bandwidth_on_unlike_trays(size: int | None) -> None:
     # its minBandwidthShare binds all the same, so that claims are built for it, and here not all

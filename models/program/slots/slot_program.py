@@ -24,6 +24,7 @@ from models.program.base_state import BaseState, build_base_state
 from models.program.linear_program import Linear, Program, Question, never
 from models.program.options import Choice, Option
 from models.program.rules import queues, running
+from models.program.slots.slot_flow import SlotFlow
 from models.program.slots.slot_meshes import SlotMeshes
 from models.program.slots.slot_parts import Reshaped, hold_parts
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece, Spares
@@ -42,6 +43,9 @@ from models.tiers import Tier
 from models.values.leftover import gpu_models, request_domains
 from models.values.nearness import loosened
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, most_speed
+
+MAX_DOMAINS = 300
+"""The nodes that are left with free GPUs are counted in so many domains at most, or else in wider ones."""
 
 RULES = (
     queues.keep_order,
@@ -77,6 +81,7 @@ class SlotModel(Slots):
         self.covers_admission = all(choice.covers_admission for choice in self.choices)
         self._base = Evaluation(instance, self._state.base)
         self.spread: SlotSpread | None = None
+        self.flow: SlotFlow | None = None
         for choice in self.choices:
             self._choose(choice)
         self.spares = Spares(instance, self.room)
@@ -318,7 +323,7 @@ class SlotModel(Slots):
     def expression(self, tier: Tier) -> Linear | None:
         """The tier's value, or a bound that no plan with these options beats; None if there is none."""
         if tier.family == "stranded":
-            return stranded(self)
+            return stranded(self, self.flow or SlotFlow(self, self.parts, -1))
         if tier.family in queues.QUEUE_TIERS:
             return queues.QUEUE_TIERS[tier.family](self._who_runs, tier)
         total = self._sum(tier)
@@ -347,14 +352,17 @@ class SlotModel(Slots):
             return None
         return total
 
-    def tell_apart(self, gangs: Collection[int] = ()) -> None:
-        """From now on ``span`` and ``stranded`` are bounded more tightly, with more variables.
+    def tell_apart(self, family: str, gangs: Collection[int] = ()) -> None:
+        """From now on ``span`` or ``stranded`` is bounded more tightly, with more variables.
 
         ``gangs``: those that are counted one by one.
         """
-        slots = self._domain_slots
-        if slots is not None and self.loose:
-            inner = self.instance.cluster.node_level - 1
+        slots, cluster = self._domain_slots, self.instance.cluster
+        inner = cluster.node_level - 1
+        if family == "stranded":
+            narrow = (o for o in range(inner, -1, -1) if len(cluster.domains[o]) <= MAX_DOMAINS)
+            self.flow = SlotFlow(self, self.parts, next(narrow, -1))
+        elif slots is not None and self.loose:
             self.spread = SlotSpread(self, slots.most_in(inner), frozenset(gangs))
 
 
@@ -376,58 +384,35 @@ def _add_rules(
     return model
 
 
-def stranded(model: SlotModel) -> Linear:
-    """The expression: what is left is known of all GPU models together, since pods choose among them."""
+def stranded(model: SlotModel, flow: SlotFlow) -> Linear:
+    """The expression: what requests of each size find on the nodes that are left with so many free GPUs."""
     instance, program, total = model.instance, model.program, Linear()
     models = [frozenset(nodes) for nodes in gpu_models(instance).values()]
     everywhere = frozenset[int]().union(*models)
     left, most = model.room.left_free(everywhere), model.room.left_free(everywhere, most=True)
     for one in model.parts:  # no request has a GPU that is partitioned or shared
         most.add_linear(one.opened, -1)
-    left_of = [most] if len(models) == 1 else _left(model, models, most)
     for size, permille in instance.policy.mix:
         total.add_linear(left, permille)
-        requests, fitting = list[Linear](), Linear()
+        requests = Linear()
         for nodes in models:
             largest = max(instance.cluster.nodes[n].gpus for n in nodes)
-            if size <= largest:
-                variable = program.integer(0, sum(model.room.most(n) // size for n in nodes))
-                fitting.add(variable)
-                requests.append(Linear({variable: 1}))
-            else:
-                requests.append(Linear().add_all(_whole(model, nodes, largest, size)))
-        if fitting.terms:
-            for taken, there in model.slots_left(everywhere, size):
-                own = Linear().add_linear(fitting)
-                program.at_most(own.add_linear(taken).add_linear(there, -1))
-        for nodes, own, room in zip(models, requests, left_of, strict=True):
-            program.at_most(Linear().add_linear(own, size).add_linear(room, -1))
-            total.add_linear(own, -permille * size)
-            if len(models) > 1 and own.terms.keys() <= fitting.terms.keys():
-                taken, there = model.slots_on(nodes, size)
-                program.at_most(taken.add_linear(own).add_linear(there, -1))
+            if size > largest:
+                requests.add_all(_whole(model, flow, nodes, largest, size))
+                continue
+            own = program.integer(0, sum(model.room.most(n) // size for n in nodes))
+            program.at_most(Linear({own: 1}).add_linear(flow.requests(nodes, size), -1))
+            requests.add(own)
+        program.at_most(Linear().add_linear(requests, size).add_linear(most, -1))
+        total.add_linear(requests, -permille * size)
     return total
 
 
-def _left(model: SlotModel, models: Sequence[frozenset[int]], most: Linear) -> list[Linear]:
-    """Variables: GPUs that are left of each GPU model. ``most``: of all together."""
-    found, together = list[Linear](), Linear()
-    for nodes in models:
-        variable = model.program.integer(0, sum(model.room.most(n) for n in nodes))
-        found.append(Linear({variable: 1}))
-        together.add(variable)
-        taken, there = model.slots_on(nodes, 1)
-        for one in model.parts:
-            if one.nodes <= nodes:
-                taken.add_linear(one.opened)
-        model.program.at_most(taken.add(variable).add_linear(there, -1))
-    model.program.at_most(together.add_linear(most, -1))
-    return found
-
-
-def _whole(model: Slots, nodes: Iterable[int], largest: int, size: int) -> Iterator[int]:
+def _whole(
+    model: Slots, flow: SlotFlow, nodes: frozenset[int], largest: int, size: int
+) -> Iterator[int]:
     """A variable for each domain: requests of several whole servers that fit in it."""
-    servers = -(-size // largest)
+    servers, within = -(-size // largest), dict[frozenset[int], Linear]()
     for members in request_domains(model.instance, sorted(nodes), size):
         most = sum(model.room.most(n) // largest for n in members) // servers
         if most:
@@ -435,4 +420,8 @@ def _whole(model: Slots, nodes: Iterable[int], largest: int, size: int) -> Itera
             inside = model.large_left(members, largest)
             if inside is not None:
                 model.program.at_most(Linear().add(requests, servers).add_linear(inside, -1))
+            around = flow.around(nodes.intersection(members))
+            within.setdefault(around, Linear()).add(requests, servers)
             yield requests
+    for around, asked in within.items():
+        model.program.at_most(asked.add_linear(flow.requests(around, largest), -1))

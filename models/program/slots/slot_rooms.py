@@ -17,6 +17,7 @@ from models.program.base_state import BaseState, base_decisions
 from models.program.linear_program import UNBOUNDED, Linear, Program, integers
 from models.program.options import Option
 from models.program.slots.shapes import Shape
+from models.rules.demands import RoleDemand
 from models.rules.shape import SpareNodes, spare_nodes
 
 
@@ -185,6 +186,7 @@ class SlotRooms:
         self._kind: dict[int, int] = {}
         self._placed: dict[tuple[int, frozenset[int] | None, int], int] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
+        self._largest: dict[frozenset[int], int] = {}
 
     def taken(self, mode: Mode, nodes: frozenset[int], size: int) -> int:
         """Slots on these nodes that the pods take at least, where they may be elsewhere."""
@@ -215,11 +217,20 @@ class SlotRooms:
         if mode.level == self._instance.cluster.node_level:
             return sum(role.gpus * role.count for role in roles) // size
         own = sum(role.count * (role.gpus // size) for role in roles)
-        if mode.shape is not None and mode.shape.piece > 1 and roles:
-            (role,) = demand.gpu_roles
-            sets = -(-role.count // (2 * mode.shape.piece - 1))
-            own = max(own, sets * (mode.shape.piece * role.gpus // size))
+        for role in roles:
+            sets, piece = self.pieces(mode, role)
+            own = max(own, sets * (piece * role.gpus // size))
         return own
+
+    def pieces(self, mode: Mode, role: RoleDemand) -> tuple[int, int]:
+        """(how many at least, pods of each): the pieces of a gang that are whole on a node; (0, 1): none."""
+        piece = 1 if mode.shape is None else mode.shape.piece
+        if piece < 2:
+            return 0, 1
+        if role.nodes not in self._largest:
+            self._largest[role.nodes] = max(map(self.most, role.nodes), default=0)
+        fit = max(piece, self._largest[role.nodes] // role.gpus)
+        return -(-role.count // min(2 * piece - 1, fit)), piece
 
     def slots(self, nodes: frozenset[int], size: int) -> Linear:
         """Slots of so many GPUs on these nodes."""

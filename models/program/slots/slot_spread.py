@@ -14,6 +14,9 @@ from models.program.linear_program import Linear, Program
 from models.program.slots.slot_rooms import Mode, Piece
 from models.program.slots.slot_state import MAX_APART, Slots
 
+MAX_SPREAD = 5000
+"""Pairs of kinds and innermost domains at most, beyond MAX_APART kinds: the largest are told apart."""
+
 Key = tuple[Piece, ...] | tuple[int, ...]
 """The pieces that lead to a kind; where there are none, slots and weight of a gang (and itself, if alone)."""
 
@@ -61,7 +64,8 @@ class SlotSpread:
         largest = sorted(
             found, key=lambda key: (-max(map(self._weight, found[key].modes)), -len(key))
         )
-        return {key: found[key] for key in largest[:MAX_APART]}
+        most = max(MAX_APART, MAX_SPREAD // max(1, len(self._most)))
+        return {key: found[key] for key in largest[:most]}
 
     def _key(self, mode: Mode) -> Key | None:
         """None of a gang that is whole in an innermost domain, or whose pods are not all counted."""

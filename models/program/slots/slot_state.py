@@ -110,21 +110,17 @@ class Slots:
             taken = tuple(role.count * one for one in slots)
             yield Piece(domains, taken, role.nodes, (), weight, pods=role.count, least=group), 1
 
-    def slots_on(self, nodes: frozenset[int], size: int) -> tuple[Linear, Linear]:
-        """(slots that pods take which can be nowhere else, slots that there are)."""
-        taken, nodes = Linear(), self.room.known(nodes)
-        for mode in self.modes:
-            taken.add(mode.variable, self.room.taken(mode, nodes, size))
-        return taken, self.room.slots(nodes, size)
-
-    def slots_left(self, nodes: frozenset[int], size: int) -> Iterator[tuple[Linear, Linear]]:
-        """(slots that pods take, slots that there are), each a way to count; all pods are on these nodes."""
-        yield self.slots_on(nodes, size)
-        if self._domain_slots is not None and size in self.units:
-            number, own = self.units.index(size), Linear()
-            for mode in self.modes:
-                own.add(mode.variable, self.taken(mode)[number])
-            yield own, self._domain_slots.there(nodes, number)
+    def large_taken(self, level: int, domain: int) -> Linear | None:
+        """Large slots that are taken in a domain; None if they are not counted."""
+        slots, cluster = self._domain_slots, self.instance.cluster
+        inner = cluster.node_level - 1
+        if slots is None or not self.loose:
+            return None
+        found, nodes = Linear(), cluster.domains[level][domain].nodes
+        for own in {cluster.domain_of[inner][n] for n in nodes}:
+            for variable, taken in slots.taken.get((inner, own), ()):
+                found.add(variable, taken[0])
+        return found
 
     def large_slots(self, nodes: Iterable[int]) -> Linear:
         """Large slots on these nodes, whoever takes them."""

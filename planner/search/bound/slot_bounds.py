@@ -174,11 +174,16 @@ class SlotProblem:
         """The gangs that run in a solution."""
         return {m.option.demand.gang for m in self._model.modes if values[m.variable]}
 
-    def tell_apart(self) -> None:
-        """Tell apart what the tiers in LAST count, for a search to come."""
-        self._expressions = {n: own for n, own in self._expressions.items() if n not in LAST}
+    def tell_apart(self, family: str) -> None:
+        """Tell apart what tiers in LAST count, for a search to come."""
+        self._expressions.pop(family, None)
         self.program.interrupted = self._budget.exhausted
-        self._model.tell_apart(self.running(self.latest) if self.latest else ())
+        self._model.tell_apart(family, self.running(self.latest) if self.latest else ())
+
+    @property
+    def ways(self) -> list[int]:
+        """The variables of ways of gangs."""
+        return [mode.variable for mode in self._model.modes]
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         self.latest = tuple(values)
@@ -197,7 +202,7 @@ class Chain:
     def __init__(self, problem: SlotProblem, stated: Sequence[Stated], budget: Budget) -> None:
         self._problem = problem
         self._budget = budget
-        known = (one for one in stated if one[1].family not in {"growth", *LAST})
+        known = (one for one in stated if one[1].family != "growth")
         self.groups = [
             list(group)
             for _, group in groupby(
@@ -361,6 +366,7 @@ class SlotSearch:
     progress: Progress = field(default_factory=NullProgress)
     _problem: SlotProblem | None = None
     _narrowed: dict[int, Narrowed] = field(default_factory=dict)
+    _answered: dict[int, tuple[tuple[int, ...], bool]] = field(default_factory=dict)
     follows: bool = False
 
     def build(self) -> None:
@@ -388,14 +394,38 @@ class SlotSearch:
         if not stayed:
             self._prove(problem, last, rough=True)
             ledger.reopen()
-        if last < len(tiers) and not self.budget.exhausted():
+        for position in range(last, len(tiers)):
+            if self.budget.exhausted():
+                break
             with suppress(Interrupted):
-                problem.tell_apart()
+                self._tell_apart(problem, position)
                 if not problem.in_parts:  # their geometry decides, everywhere at once
-                    self._prove(problem, len(tiers), rough=True)
+                    self._prove(problem, position + 1, rough=True)
                     ledger.reopen()
         self._prove(problem, len(tiers))
         ledger.reopen()
+
+    def _tell_apart(self, problem: SlotProblem, position: int) -> None:
+        """Tell apart what a tier counts, and give gangs the ways of the last solution at first."""
+        ledger, tier, known = self.ledger, self.ledger.tiers[position], problem.latest
+        if tier.family not in LAST:
+            return
+        problem.tell_apart(tier.family)
+        expression = problem.expression(tier)
+        if not known or expression is None:
+            return
+        stated = zip(map(problem.expression, ledger.tiers[:position]), range(position), strict=True)
+        rows = tuple(
+            kept(one, ledger.required(p), maximize=ledger.tiers[p].sense == "max")
+            for one, p in stated
+            if one is not None and one.terms
+        )
+        goal = Goal(expression, tier.sense == "max", rows)
+        with problem.fixed(problem.ways, known):
+            seconds = self.budget.seconds_left() * SHARE
+            found = branch(problem.program, goal, self.budget, nodes=NODES, seconds=seconds)
+        if found.values:
+            ledger.offer(problem.decode(found.values), found.values)
 
     def run_once(self) -> None:
         """Solve one tier after the other, and leave them closed: so tolerances are granted once."""
@@ -433,6 +463,7 @@ class SlotSearch:
             aside=aside,
             start=problem.latest,
             narrowed=self._narrowed,
+            answered=self._answered,
         ).run()
 
     def aim(self) -> None:
@@ -443,7 +474,7 @@ class SlotSearch:
         stated = [
             (position, tier, expression)
             for position, tier in enumerate(ledger.tiers)
-            if (expression := problem.expression(tier)) is not None
+            if tier.family not in LAST and (expression := problem.expression(tier)) is not None
         ]
         chain = Chain(problem, stated, self.budget)
         if all(ledger.proven(position) for group in chain.groups for position, _, _ in group):

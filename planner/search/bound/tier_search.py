@@ -42,9 +42,6 @@ RUNNING_SUBJECTS = {"admission", "disruption"}
 SHARE = 0.3
 """Share of the remaining time that one tier of the slots may take."""
 
-SHARES = {"span": 0.6}
-"""Shares of families of tiers that need more there."""
-
 Improvement = Callable[[Sequence[GangDecision]], Sequence[GangDecision]]
 """From a plan to one that is better."""
 
@@ -136,7 +133,8 @@ class TierSearch:
     plan is made of an assignment that is only as good as the incumbent. None of a full program. ``rough``:
     a tier is closed with the bound of its LP if that is NEAR; with ``aside`` in any case, and what is
     further is left to that. ``start``: a solution to begin with. ``narrowed``: by the number of tiers, what
-    earlier searches of the program found out, to which this one adds.
+    earlier searches of the program found out, to which this one adds; ``answered``: by position, the values
+    of the tiers before it with which it was asked about in the slots, and whether the optimum is known.
     """
 
     problem: Problem
@@ -149,6 +147,7 @@ class TierSearch:
     aside: OpenGoals | None = None
     start: tuple[int, ...] = ()
     narrowed: dict[int, Narrowed] = field(default_factory=dict)
+    answered: dict[int, tuple[tuple[int, ...], bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program = self.problem.program
@@ -280,7 +279,7 @@ class TierSearch:
         near = self.rough and abs(relaxed.bound - value) * NEAR <= abs(value)
         if near or self.aside is not None:
             self._adopt(position, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
-        if not near:
+        if not near and not self._is_answered(position):
             if self.aside is None:
                 question = self._question(position, goal, relaxed.bound, share)
                 self._conclude(position, question(program, self.budget))
@@ -327,9 +326,17 @@ class TierSearch:
 
     def _conclude(self, position: int, answer: Answer) -> None:
         """Take over what an answer has for the plan and for the bounds."""
+        solved = answer.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        self.answered[position] = self.ledger.incumbent.values[:position], solved
         self._adopt(position, answer)
-        if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
+        if not solved:
             self.budget.record_limit()
+
+    def _is_answered(self, position: int) -> bool:
+        """Whether to ask about a tier of the slots again would say nothing new, or should come later."""
+        before, solved = self.answered.get(position, ((), False))
+        same = bool(before) and before == self.ledger.incumbent.values[:position]
+        return self.fill is not None and same and (solved or self.rough)
 
     def _value(self, position: int) -> int:
         return self.ledger.incumbent.values[position]
@@ -375,4 +382,4 @@ class TierSearch:
             return LAST_SHARE if whole else ADMISSION_SHARE
         if whole:
             return ADMISSION_SHARE if tier.row.subject in RUNNING_SUBJECTS else CLOCK_SHARE
-        return SHARES.get(tier.family, SHARE)
+        return SHARE

@@ -21,6 +21,7 @@ from models.queues.reservations import due
 from models.rules.demands import Demand
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
+from planner.search.start.flow_places import FlowPlaces
 from planner.search.start.greedy import Placing, admit, place, placements, queue, queue_key
 from planner.search.start.mesh_places import MeshPlaces
 
@@ -53,10 +54,13 @@ def settle_in(
         if mode.shape is None and not moves:
             continue
         gang, home = mode.option.demand.gang, homes.of(settler)
+        before = space.pods[gang]
         # once the budget is over the others wait, but nobody stays away who was only to move
         found_one = not budget.exhausted() and (
-            homes.on_set(settler) or _place(space, mode, home, beyond.get(gang))
+            homes.on_set(settler) or _place(space, mode, home, beyond.get(gang), homes.flow)
         )
+        if found_one and homes.flow is not None:
+            homes.flow.take(gang, {*space.pods[gang]} - {*before})
         if moves and not found_one:
             homeless.add(gang)
             space.set(gang, ())
@@ -133,18 +137,20 @@ def _place(
     mode: Mode,
     home: frozenset[int] | None,
     faster: frozenset[int] | None,
+    flow: FlowPlaces | None,
 ) -> bool:
     """Place a gang at home, or anywhere; one that starts as fast as in the solution, if possible.
 
-    ``faster``: nodes that are left to others as long as there are any.
+    ``faster``: nodes that are left to others as long as there are any. ``flow``: says how full its nodes are.
     """
     demand = mode.option.demand
     if faster and not mode.option.effect.moved and _place_apart(space, mode, home, faster):
         return True
     at_home = demand if home is None else demand.on_gpus(home)
+    as_full = frozenset[int]() if flow is None else flow.nodes(mode, home or demand.gpu_nodes)
     ways: list[tuple[Demand, int, Placing | None]] = [
         (held, mode.speed, placing)
-        for held in (at_home, demand)
+        for held in (*((demand.on_gpus(as_full),) if as_full else ()), at_home, demand)
         for placing in (_in_pieces(space, mode), None)
     ]
     for held, speed, placing in (*ways, (at_home, 0, None)):
@@ -212,6 +218,7 @@ class _Homes:
     def __init__(self, model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
         self._model, self._space, self._values = model, space, values
         self._sets: MeshPlaces | None = None
+        self.flow = None if model.flow is None else FlowPlaces(model.flow, values, space)
         self._left = {path: _values(homes, values) for path, homes in model.homes.items()}
         self._loose = _values(model.loose, values)
         self._spread = {} if model.spread is None else model.spread.pods(values)
@@ -298,6 +305,8 @@ class _Homes:
 
     def of(self, settler: _Settler) -> frozenset[int] | None:
         """Nodes for the gang: those of its domains, or some with slots for what is loose; None for any."""
+        if self.flow is not None and (home := self.flow.home(settler.mode)) is not None:
+            return home
         if settler.shares:
             shares = settler.shares.items()
             each = (self._open_nodes(settler.mode.option.demand, d, own) for d, own in shares)

@@ -1,0 +1,101 @@
+"""What comes to which nodes, as the flow of a solution says (``models.program.slots.slot_flow``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from models.instance.solution import PodPlacement
+from models.program.slots.slot_flow import NodeSet, SlotFlow
+from models.program.slots.slot_rooms import Mode
+from planner.search.free_space import FreeSpace
+
+
+class FlowPlaces:
+    """What is to come to nodes: by the GPUs that they have free at first, and to those that have a pattern.
+
+    A node gets a pattern, which is what a solution has on one such node, with the first pod that comes to it.
+    """
+
+    def __init__(self, flow: SlotFlow, values: Sequence[int], space: FreeSpace) -> None:
+        self._flow, self._space = flow, space
+        self._free = space.arrays.free.copy()
+        nodes, most = len(self._free), max(len(own.left) for own in flow.sets)
+        self._homes = {
+            kind: {number: values[v] for number, v in own.items() if values[v]}
+            for kind, own in flow.homes.items()
+        }
+        self._set_of = flow.set_of
+        self._patterns: dict[tuple[int, int], list[Counter[int]]] = {}
+        self._open = np.zeros((len(flow.sets), most, most), np.int64)
+        for number, own in enumerate(flow.sets):
+            for free, taken in _paths(own, values):
+                self._patterns.setdefault((number, free), []).append(Counter(taken))
+                self._open[number, free, list({*taken})] += 1
+        self._free = np.minimum(self._free, most - 1)
+        self._begun = np.zeros(nodes, bool)
+        self._ahead = np.zeros((nodes, most), np.int64)
+
+    def home(self, mode: Mode) -> frozenset[int] | None:
+        """The nodes of the set in which a gang of small pods is whole; None of one in a narrower domain."""
+        kind = self._flow.kind(mode) if mode.level == self._flow.level else None
+        left = self._homes.get(kind) if kind is not None else None
+        if not left:
+            return None
+        number = min(left)
+        left[number] -= 1
+        if not left[number]:
+            del left[number]
+        return self._flow.sets[number].nodes
+
+    def nodes(self, mode: Mode, among: Iterable[int]) -> frozenset[int]:
+        """Those of some nodes on which the solution may have a pod of the gang."""
+        nodes = np.array(list(among), np.int64)
+        nodes = nodes[self._set_of[nodes] >= 0]
+        found = np.zeros(len(nodes), bool)
+        for _, size, _ in self._flow.chunks(mode):
+            if size < self._ahead.shape[1]:
+                ahead = self._open[self._set_of[nodes], self._free[nodes], size]
+                found |= np.where(self._begun[nodes], self._ahead[nodes, size], ahead) > 0
+        return frozenset(nodes[found].tolist())
+
+    def take(self, gang: int, pods: Iterable[PodPlacement]) -> None:
+        """These pods of a gang have come."""
+        sizes, roles = dict[int, list[int]](), self._space.instance.gangs[gang].roles
+        for pod in pods:
+            if roles[pod.role].gpus and self._set_of[pod.node] >= 0:
+                sizes.setdefault(pod.node, []).append(roles[pod.role].gpus)
+        for n, own in sizes.items():
+            if not self._begun[n]:
+                self._begin(n, own)
+            whole = sum(own)
+            for size in [whole] if self._ahead[n, whole] else own:
+                self._ahead[n, size] -= 1
+
+    def _begin(self, n: int, sizes: Sequence[int]) -> None:
+        """Give a node a pattern with these sizes, or their sum, if there is one left."""
+        number, free, whole = int(self._set_of[n]), int(self._free[n]), sum(sizes)
+        self._begun[n] = True
+        left = self._patterns.get((number, free), [])
+        one = max(left, default=None, key=lambda own: (own[whole], sum(own[s] for s in sizes)))
+        if one is not None and (one[whole] or any(one[size] for size in sizes)):
+            left.remove(one)
+            self._open[number, free, list(one)] -= 1
+            for size, count in one.items():
+                self._ahead[n, size] = count
+
+
+def _paths(own: NodeSet, values: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """(free GPUs at first, what is taken of them) of each node of a set to which pods come."""
+    open_: dict[int, list[tuple[int, list[int]]]] = {}
+    for free in range(len(own.left) - 1, 0, -1):
+        arcs = ((size, own.arcs.get((free, size))) for size in range(free, 0, -1))
+        going = [size for size, arc in arcs if arc is not None for _ in range(values[arc])]
+        here = open_.pop(free, [])
+        here += [(free, []) for _ in range(len(going) - len(here))]
+        yield from here[len(going) :]
+        for (start, taken), size in zip(here, going, strict=False):
+            open_.setdefault(free - size, []).append((start, [*taken, size]))
+    yield from open_.get(0, [])
