@@ -61,26 +61,27 @@ class FlowPlaces:
                 found |= np.where(self._begun[nodes], self._ahead[nodes, size], ahead) > 0
         return frozenset(nodes[found].tolist())
 
-    def take(self, gang: int, pods: Iterable[PodPlacement]) -> None:
+    def take(self, mode: Mode, pods: Iterable[PodPlacement]) -> None:
         """These pods of a gang have come."""
-        sizes, roles = dict[int, list[int]](), self._space.instance.gangs[gang].roles
+        gang = self._space.instance.gangs[mode.option.demand.gang]
+        sizes, known = dict[int, list[int]](), {size for _, size, _ in self._flow.chunks(mode)}
         for pod in pods:
-            if roles[pod.role].gpus and self._set_of[pod.node] >= 0:
-                sizes.setdefault(pod.node, []).append(roles[pod.role].gpus)
+            if gang.roles[pod.role].gpus and self._set_of[pod.node] >= 0:
+                sizes.setdefault(pod.node, []).append(gang.roles[pod.role].gpus)
         for n, own in sizes.items():
+            taken = Counter([sum(own)] if sum(own) in known else own)
             if not self._begun[n]:
-                self._begin(n, own)
-            whole = sum(own)
-            for size in [whole] if self._ahead[n, whole] else own:
-                self._ahead[n, size] -= 1
+                self._begin(n, taken)
+            for size, count in taken.items():
+                self._ahead[n, size] -= count
 
-    def _begin(self, n: int, sizes: Sequence[int]) -> None:
-        """Give a node a pattern with these sizes, or their sum, if there is one left."""
-        number, free, whole = int(self._set_of[n]), int(self._free[n]), sum(sizes)
+    def _begin(self, n: int, taken: Counter[int]) -> None:
+        """Give a node a pattern with most of these sizes, if there is one with any."""
+        number, free = int(self._set_of[n]), int(self._free[n])
         self._begun[n] = True
         left = self._patterns.get((number, free), [])
-        one = max(left, default=None, key=lambda own: (own[whole], sum(own[s] for s in sizes)))
-        if one is not None and (one[whole] or any(one[size] for size in sizes)):
+        one = max(left, default=taken, key=lambda own: (own & taken).total())
+        if one is not taken and one & taken:
             left.remove(one)
             self._open[number, free, list(one)] -= 1
             for size, count in one.items():

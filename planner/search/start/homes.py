@@ -60,7 +60,7 @@ def settle_in(
             homes.on_set(settler) or _place(space, mode, home, beyond.get(gang), homes.flow)
         )
         if found_one and homes.flow is not None:
-            homes.flow.take(gang, {*space.pods[gang]} - {*before})
+            homes.flow.take(mode, {*space.pods[gang]} - {*before})
         if moves and not found_one:
             homeless.add(gang)
             space.set(gang, ())
