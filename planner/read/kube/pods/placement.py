@@ -29,7 +29,7 @@ PINNED, CHOSEN = "pinned", "chosen"
 """Who ties a pod to the node it is not bound to: its own spec, or a scheduler in its status or claim."""
 
 NO_SCHEDULER = "gangplan"
-"""What pods named as their scheduler when gangplan bound pods itself; nothing binds them any more."""
+"""A scheduler that pods may name by mistake: gangplan is none, and nothing binds them."""
 
 UNSERVED = f"names the scheduler {NO_SCHEDULER}, which there is not: gangplan binds no pods"
 UNSERVED_HINT = "leave schedulerName to kube-scheduler, and gate its pods: {}"
