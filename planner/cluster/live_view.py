@@ -161,17 +161,14 @@ class ClusterReader:
             hosts[name] = hosts.get(name, 0) + 1
         for node in self._read:
             host = node.labels.get(HOSTNAME_LABEL)
+            taints = ((taint.key, taint.value, taint.effect) for taint in node.taints)
             yield LiveNode(
                 name=node.name,
                 ready=node.ready,
                 unschedulable=node.unschedulable,
                 gpus=0 if node.shared is not None else node.gpus + len(node.mig_mode),
                 allocatable=tuple(sorted(node.allocatable.items())),
-                taints=tuple(
-                    sorted(
-                        (t.key, t.value, t.effect) for t in node.taints if t.effect in _REPELLING
-                    )
-                ),
+                taints=tuple(sorted(one for one in taints if one[-1] in _REPELLING)),
                 labels=tuple(sorted(node.labels.items())),
                 hostname=host if host and hosts[host] == 1 else None,
             )
@@ -214,16 +211,14 @@ def _holdings(pod: KubePod) -> dict[str, Any]:
 def _seen(tree: Tree, known: Known) -> dict[str, Any]:
     """A pod as its own object describes it, without what it holds."""
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
-    namespace, name = _key(tree)
+    gates = (text(one, "name") for one in objects(spec, "schedulingGates"))
     return {
-        "namespace": namespace,
-        "name": name,
+        "namespace": text(metadata, "namespace") or "",
+        "name": text(metadata, "name") or "",
         "uid": text(metadata, "uid") or "",
         "version": text(metadata, "resourceVersion") or "",
         "node": text(spec, "nodeName"),
-        "gates": tuple(
-            gate for one in objects(spec, "schedulingGates") if (gate := text(one, "name"))
-        ),
+        "gates": tuple(filter(None, gates)),
         "scheduler": text(spec, "schedulerName") or DEFAULT_SCHEDULER,
         "terminating": at(metadata, "deletionTimestamp") is not None,
         "finished": text(status, "phase") in ("Succeeded", "Failed"),
@@ -255,7 +250,5 @@ def _node_affinity(affinity: object) -> str:
 
 
 def _controller(owners: object) -> str | None:
-    for owner in objects(owners):
-        if owner.get("controller") is True:
-            return text(owner, "uid")
-    return None
+    found = (text(one, "uid") for one in objects(owners) if one.get("controller") is True)
+    return next(found, None)

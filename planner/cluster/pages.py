@@ -109,12 +109,8 @@ class ListPages:
             if not isinstance(items, list | None) or (following is not None and following == token):
                 break
             left = whole(metadata, "remainingItemCount") or 0
-            yield Page(
-                [_written(one) for one in items or ()],
-                text(metadata, "resourceVersion"),
-                first,
-                left,
-            )
+            written = [_written(one) for one in items or ()]
+            yield Page(written, text(metadata, "resourceVersion"), first, left)
             if following is None:
                 return
             first, token = False, following
@@ -290,8 +286,5 @@ def _listable(transport: Transport, path: str) -> set[str] | None:
     resources = _document(transport, path)
     if not resources.ok:
         return None if resources.status == 403 else set()
-    return {
-        name
-        for entry in objects(resources.body, "resources")
-        if (name := text(entry, "name")) is not None and "list" in items(entry, "verbs")
-    }
+    entries = objects(resources.body, "resources")
+    return {name for e in entries if (name := text(e, "name")) and "list" in items(e, "verbs")}

@@ -50,10 +50,9 @@ class RequestLists:
         self.trees = {text(one, "metadata", "uid") or "": one for one in ours}
         if not ours:
             return []
-        lists = [
-            _list("ProvisioningRequest", f"{GROUP}/{self.version}", ours),
-            _list("PodTemplate", "v1", list_first_served(self.wire, (core("podtemplates"),)) or ()),
-        ]
+        templates = list_first_served(self.wire, (core("podtemplates"),)) or ()
+        lists = [_list("PodTemplate", "v1", templates)]
+        lists.append(_list("ProvisioningRequest", f"{GROUP}/{self.version}", ours))
         paths = [grouped(_KUEUE, version, "workloads") for version in ("v1beta2", "v1beta1")]
         workloads = list_first_served(self.wire, paths)
         if workloads is not None:  # what is not in this list has ended
@@ -85,14 +84,8 @@ class RequestLists:
                 "provisioningClassDetails": {**dict.fromkeys(old), **request.details},
             },
         }
-        path = grouped(
-            GROUP,
-            self.version or VERSIONS[0],
-            PLURAL,
-            namespace=seen.namespace,
-            name=seen.name,
-            sub="status",
-        )
+        about = {"namespace": seen.namespace, "name": seen.name, "sub": "status"}
+        path = grouped(GROUP, self.version or VERSIONS[0], PLURAL, **about)
         return ApiRequest("PATCH", path + _options(dry=dry), body, MERGE)
 
 

@@ -198,11 +198,8 @@ def missing_rights(transport: Transport, rights: Sequence[Right]) -> list[Right]
     for right in rights:
         sharing[replace(right, namespace=None)] += right.namespace is not None
     everywhere = {one for one, count in sharing.items() if count > 1 and _allowed(transport, one)}
-    return [
-        right
-        for right in rights
-        if replace(right, namespace=None) not in everywhere and not _allowed(transport, right)
-    ]
+    left = [right for right in rights if replace(right, namespace=None) not in everywhere]
+    return [right for right in left if not _allowed(transport, right)]
 
 
 def require(transport: Transport, rights: Sequence[Right]) -> None:

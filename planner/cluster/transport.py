@@ -96,11 +96,33 @@ class MalformedError(ValueError):
     """A body that is not a JSON object."""
 
 
+_MAX_DEPTH = 200
+"""Nesting of what is read. Tenants may nest some parts of objects thousands of times deep."""
+
+
+def _shallow(written: bytes) -> bytes:
+    """The JSON with null for each value that is nested deeper."""
+    import numpy as np
+
+    found = np.frombuffer(written.replace(rb"\\", b"  ").replace(rb"\"", b"  "), np.uint8)
+    plain = np.cumsum(found == ord('"'), dtype=np.uint8) % 2 == 0
+    step = plain * (
+        (found | 32 == ord("{")).astype(np.int8) - (found | 32 == ord("}"))
+    )  # [ and ] too
+    depth = np.cumsum(step, dtype=np.int32)
+    starts = np.flatnonzero((step > 0) & (depth == _MAX_DEPTH))
+    ends = np.flatnonzero((step < 0) & (depth == _MAX_DEPTH - 1)) + 1
+    parts = zip([0, *ends], [*starts, len(written)], strict=False)
+    return b"null".join(written[start:end] for start, end in parts)
+
+
 def json_object(body: bytes) -> Tree:
     """Raises MalformedError for anything but one whole JSON object without NaN and infinities."""
     try:
         tree = _DECODE(body.decode(json.detect_encoding(body), "surrogatepass"))
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        return json_object(_shallow(body))
+    except ValueError as error:
         where = f" after {len(body):,} bytes" if len(body) else ": it is empty"
         raise MalformedError(f"the answer is not whole JSON{where}") from error
     if not isinstance(tree, dict):
@@ -119,7 +141,9 @@ def list_object(body: bytes) -> Tree:
     try:
         body.decode()  # what is passed over is not looked at
         found = msgspec.json.decode(body, type=_List)
-    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
+    except RecursionError:
+        return list_object(_shallow(body))
+    except (UnicodeDecodeError, msgspec.MsgspecError):
         return json_object(body)  # no list, or it says what is wrong
     return {"kind": found.kind, "metadata": found.metadata, "items": found.items}
 

@@ -133,7 +133,7 @@ ANSWERS: dict[str, tuple[Answer, Reply]] = {
     "a list": (answer(200, b"[]"), Reply(LOST, why="the answer is not a JSON object")),
     "no number": (answer(200, b'{"a": NaN}'), Reply(LOST, why=f"{UNREAD} after 10 bytes")),
     "no UTF-8": (answer(200, b'{"a": "\xff"}'), Reply(LOST, why=f"{UNREAD} after 10 bytes")),
-    "too deep": (answer(200, b"[" * 9_000), Reply(LOST, why=f"{UNREAD} after 9,000 bytes")),
+    "too deep": (answer(200, b"[" * 9_000), Reply(LOST, why=f"{UNREAD} after 199 bytes")),
     "closed": (None, Reply(LOST)),
     "too long": (
         answer(200, b"x" * 100_001),

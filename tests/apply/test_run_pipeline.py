@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from apiserver import LOST, Answer, Call, FakeCluster
+from apiserver_http import RawAnswer
 from apiserver_kinds import Kind
 from conftest import Result
 from effort import HANG_S
@@ -306,6 +307,39 @@ def test_a_run_goes_on_with_the_role_of_a_version_that_read_no_quotas(
     bench.cluster.before.append(reviewing(("*", kind.plural, "")))
     bench.ran()
     assert everything_runs(bench)
+
+
+DEEP = b'{"a": ' + b"[" * 4000 + b"]" * 4000 + b"}"
+"""As parameters of a claim's driver, or as what a manager of fields says of them: a server takes both."""
+
+
+def test_objects_that_are_nested_thousands_of_times_count_and_end_nothing(served: Benches) -> None:
+    """A running pod that holds a node, and a claim."""
+    bench = served(nodes(2))
+    bench.cluster.add_pod("deep", gpus=8, node="n0")
+    bench.cluster.change("Pod", "deep", lambda tree: tree | {"managed": "DEEP"})
+    config = [{"opaque": {"driver": "gpu.example.com", "parameters": "DEEP"}}]
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    bench.cluster.put(
+        about | {"metadata": {"name": "deep"}, "spec": {"devices": {"config": config}}}
+    )
+    for name, priority in (("first", 1), ("second", 0)):
+        bench.cluster.gang_of_pods(name, 1, priority=priority)
+    asked = []
+
+    def deep(call: Call) -> Answer | None:
+        assert call.answer is not None
+        code, tree, headers = call.answer
+        written = json.dumps(tree).encode()
+        if b'"DEEP"' not in written:
+            return None
+        asked.append(call.path.rpartition("/")[2])
+        return code, {"raw": RawAnswer(code, written.replace(b'"DEEP"', DEEP))}, headers
+
+    with bench.meddled(after=(deep,)):
+        bench.ran()
+    assert {"pods", "resourceclaims"} <= {*asked}
+    assert bench.places() == {"deep": "n0", "first-0": "n1", "second-0": None}
 
 
 # ---- locks
