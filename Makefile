@@ -10,8 +10,8 @@ DEV := $(VENV)/.dev
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
-	@echo "make test      run the tests: a sample of each sweep, some five minutes"
-	@echo "make test-long run long tests, most of what changes clusters: about three minutes"
+	@echo "make test      run the tests: a sample of each sweep, some three minutes"
+	@echo "make test-long run long tests, most of what changes clusters: about two minutes"
 	@echo "make test-all  run every test and nearly whole sweeps, about twenty minutes"
 	@echo "make mutants   plant faults one at a time; each must be caught by its net of tests"
 	@echo "make check     lint and type check"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import first_fast
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import GATE, Wanted, pods, workload
@@ -28,6 +27,7 @@ from live_runs import (
 )
 
 pytest_plugins = ("live_fixtures",)
+pytestmark = pytest.mark.slow
 
 Tree = dict[str, Any]
 
@@ -63,7 +63,6 @@ def create_as(live: Live, gang: Wanted, **spec: object) -> None:
 # ---- gangs that give way
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "budgets",
     [
@@ -89,7 +88,6 @@ def test_a_guarded_gang_is_no_victim_of_a_run_until_its_budget_lets_it_go(
     all_bound(live, 3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("at", [2, 4])
 def test_a_victim_cut_by_a_kill_is_reported_until_it_is_gone(live: Live, at: int) -> None:
     """A budget appears after the kill that lets none of the rest go; the runs after it plan anew."""
@@ -146,7 +144,6 @@ def two_halves(live: Live) -> None:
     live.delete_pods(*(f"{name}-0" for name in names if f"{name}-0" not in stays.values()))
 
 
-@pytest.mark.slow
 def test_a_run_moves_a_gang_that_an_earlier_run_started_and_pinned(live: Live) -> None:
     two_halves(live)
     for pod in live.pods().values():
@@ -188,7 +185,6 @@ def settled(live: Live, gang: str, count: int) -> None:
     assert overfull(live.pods()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gang_starts_with_what_fits_grows_later_and_shrinks_for_a_higher_one(
     live: Live, kind: str
@@ -218,7 +214,7 @@ def test_a_gang_starts_with_what_fits_grows_later_and_shrinks_for_a_higher_one(
     assert len(running(live, "low")) == 4
 
 
-@pytest.mark.parametrize("kind", first_fast(KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_gang_grows_beyond_its_pods_by_the_scale_of_its_controller(live: Live, kind: str) -> None:
     low = Wanted("low", 2, 8)
     live.create_workload(workload(kind, low, live.run, least=2, most=4, on_template=True))
@@ -235,7 +231,6 @@ def test_a_gang_grows_beyond_its_pods_by_the_scale_of_its_controller(live: Live,
 # ---- gangs that wait for something else
 
 
-@pytest.mark.slow
 def test_a_gang_that_waits_for_another_gate_starves_nobody_and_starts_when_it_is_gone(
     live: Live,
 ) -> None:

@@ -53,7 +53,7 @@ def _copies(documents: list[Json]) -> list[Json]:
     return copies
 
 
-@pytest.mark.parametrize("snapshot", first_fast(["v100-mpi", "nvl72", "h100-gke"], 2))
+@pytest.mark.parametrize("snapshot", first_fast(["v100-mpi", "nvl72", "h100-gke"]))
 def test_a_copy_of_everything_in_another_namespace_changes_nothing(snapshot: str) -> None:
     documents = _documents(snapshot)
     copies = _copies(documents)
