@@ -7,12 +7,12 @@ discovery documents; versions are checked before they become part of a path.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
-import msgspec
 from msgspec import Raw
 
 from planner.cluster.transport import (
@@ -119,8 +119,8 @@ class ListPages:
 
 
 def _written(item: object) -> Raw:
-    """An item as JSON; of a server in the same process it is a tree."""
-    return item if isinstance(item, Raw) else Raw(msgspec.json.encode(item))
+    """An item as JSON; it is a tree if the server is in this process, or the list has half a character."""
+    return item if isinstance(item, Raw) else Raw(json.dumps(item).encode())
 
 
 class _ExpiredError(Exception):

@@ -119,7 +119,7 @@ def _shallow(written: bytes) -> bytes:
 def json_object(body: bytes) -> Tree:
     """Raises MalformedError for anything but one whole JSON object without NaN and infinities."""
     try:
-        tree = _DECODE(body.decode(json.detect_encoding(body), "surrogatepass"))
+        tree = _DECODE(body.decode(json.detect_encoding(body), "replace"))
     except RecursionError:
         return json_object(_shallow(body))
     except ValueError as error:

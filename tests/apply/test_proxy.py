@@ -132,7 +132,7 @@ ANSWERS: dict[str, tuple[Answer, Reply]] = {
     "cut JSON": (answer(201, b'{"kind": "Po'), Reply(LOST, why=f"{UNREAD} after 12 bytes")),
     "a list": (answer(200, b"[]"), Reply(LOST, why="the answer is not a JSON object")),
     "no number": (answer(200, b'{"a": NaN}'), Reply(LOST, why=f"{UNREAD} after 10 bytes")),
-    "no UTF-8": (answer(200, b'{"a": "\xff"}'), Reply(LOST, why=f"{UNREAD} after 10 bytes")),
+    "no UTF-8": (answer(200, b'{"a": "\xff"}'), Reply(200, {"a": "\ufffd"}, DATE_S)),
     "too deep": (answer(200, b"[" * 9_000), Reply(LOST, why=f"{UNREAD} after 199 bytes")),
     "closed": (None, Reply(LOST)),
     "too long": (

@@ -309,16 +309,21 @@ def test_a_run_goes_on_with_the_role_of_a_version_that_read_no_quotas(
     assert everything_runs(bench)
 
 
-DEEP = b'{"a": ' + b"[" * 4000 + b"]" * 4000 + b"}"
-"""As parameters of a claim's driver, or as what a manager of fields says of them: a server takes both."""
-
-
-def test_objects_that_are_nested_thousands_of_times_count_and_end_nothing(served: Benches) -> None:
-    """A running pod that holds a node, and a claim."""
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"a": ' + b"[" * 4000 + b"]" * 4000 + b"}",
+        b'{"a": "\\ud800"}',
+        b'{"\xff": "\xed\xa0\x80"}',
+    ],
+    ids=["nested 4,000 times", "half a character", "no characters"],
+)
+def test_objects_with_odd_json_count_and_end_nothing(odd: bytes, served: Benches) -> None:
+    """A server hands out parameters of a claim's driver as its tenant wrote them; and a pod counts, too."""
     bench = served(nodes(2))
     bench.cluster.add_pod("deep", gpus=8, node="n0")
-    bench.cluster.change("Pod", "deep", lambda tree: tree | {"managed": "DEEP"})
-    config = [{"opaque": {"driver": "gpu.example.com", "parameters": "DEEP"}}]
+    bench.cluster.change("Pod", "deep", lambda tree: tree | {"managed": "ODD"})
+    config = [{"opaque": {"driver": "gpu.example.com", "parameters": "ODD"}}]
     about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
     bench.cluster.put(
         about | {"metadata": {"name": "deep"}, "spec": {"devices": {"config": config}}}
@@ -331,10 +336,10 @@ def test_objects_that_are_nested_thousands_of_times_count_and_end_nothing(served
         assert call.answer is not None
         code, tree, headers = call.answer
         written = json.dumps(tree).encode()
-        if b'"DEEP"' not in written:
+        if b'"ODD"' not in written:
             return None
         asked.append(call.path.rpartition("/")[2])
-        return code, {"raw": RawAnswer(code, written.replace(b'"DEEP"', DEEP))}, headers
+        return code, {"raw": RawAnswer(code, written.replace(b'"ODD"', odd))}, headers
 
     with bench.meddled(after=(deep,)):
         bench.ran()
