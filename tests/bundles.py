@@ -1,4 +1,4 @@
-"""Documents of any kind as one input, read as from standard input."""
+"""Documents of any kind as one input, and what is read of it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 
 
-def load_all(documents: Iterable[dict[str, Any]]) -> LoadedInput:
+def packed(documents: Iterable[dict[str, Any]]) -> bytes:
+    """A List of these documents."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)}).encode()
+
+
+def load_all(documents: Iterable[dict[str, Any]], **how: Any) -> LoadedInput:  # noqa: ANN401  # of load
     """What is read of a List of these documents, with remarks."""
-    bundle = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
-    return load(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return load(["-"], stdin=io.BytesIO(packed(documents)), **how)
 
 
 def read_all(documents: Iterable[dict[str, Any]]) -> Instance:

@@ -318,7 +318,7 @@ def test_no_room_grows_and_what_shrank_stays_small() -> None:
     assert not faults, "\n".join(faults)
 
 
-SUITE = 56_710
+SUITE = 56_620
 """The most lines of Python in tests/. It only falls, too."""
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import math
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from apiserver import FakeCluster
 from apiserver_errors import ApiError
@@ -16,6 +18,7 @@ from apiserver_kinds import LEASE, Kind, Tree
 from apiserver_store import Clock
 
 from models.units import time_text
+from planner.cluster.lock import Holder, Lock, acquire
 from planner.cluster.transport import JSON, LOST, Reply
 
 NAMESPACE = "gangplan-system"
@@ -116,3 +119,10 @@ class LeaseWire:
         if fault in ("before", "after"):
             return Reply(LOST, why="no answer")
         return Reply(code, copy.deepcopy(tree), date)
+
+
+def take(wire: LeaseWire, **more: Any) -> Lock:  # noqa: ANN401  # of acquire
+    """Acquire the lock as somebody."""
+    me = Holder(secrets.token_hex(5), "ana", "login1", "apply", "gp-1")
+    given = {"namespace": NAMESPACE, "clock": wire.clock, "sleep": wire.sleep}
+    return acquire(wire, me, **(given | more))

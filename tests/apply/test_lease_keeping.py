@@ -12,9 +12,8 @@ import pytest
 from effort import HANG_S, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lease_wire import NAMESPACE, START, LeaseServer, LeaseWire, micro
+from lease_wire import NAMESPACE, START, LeaseServer, LeaseWire, micro, take
 from strategies import texts, trees
-from test_lease_taking import take
 
 from models.apply.notes import RunNotes
 from planner.cluster import lock as locking

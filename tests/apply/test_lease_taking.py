@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-import secrets
 from typing import Any
 
 import pytest
-from lease_wire import NAMESPACE, START, LeaseServer, LeaseWire, micro
+from lease_wire import NAMESPACE, START, LeaseServer, LeaseWire, micro, take
 
-from planner.cluster.lock import Holder, Lock, acquire, read_lease
+from planner.cluster.lock import Lock, read_lease
 from planner.errors import (
     LockedError,
     MissingPathError,
     NotPermittedError,
     UnavailableError,
 )
-
-
-def take(wire: LeaseWire, **more: Any) -> Lock:  # noqa: ANN401  # of acquire
-    me = Holder(secrets.token_hex(5), "ana", "login1", "apply", "gp-1")
-    given = {"namespace": NAMESPACE, "clock": wire.clock, "sleep": wire.sleep}
-    return acquire(wire, me, **(given | more))
 
 
 def test_whoever_finds_it_taken_is_told_by_whom() -> None:

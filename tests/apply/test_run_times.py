@@ -6,11 +6,11 @@ rule_cases/run_times.yaml.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bundles import packed
 from effort import first_fast
 from plan_documents import sealed
 
@@ -72,8 +72,7 @@ def victim(started: int, *, status: Doc | None = None, **spec: object) -> Doc:
 
 def read(tmp_path: Path, *documents: Doc) -> Instance:
     path = tmp_path / "input.json"
-    whole = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
-    path.write_text(json.dumps(whole), encoding="utf-8")
+    path.write_bytes(packed(documents))
     return load([str(path)]).instance
 
 

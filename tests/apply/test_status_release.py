@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from conftest import Result, RunCli
-from lease_wire import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
+from lease_wire import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire, take
 from snapshots import real_kubectl
-from test_lease_taking import take
 from wire_server import Answer, Asked, Server, answer, on_localhost
 
 from planner.cluster.lock import unlock

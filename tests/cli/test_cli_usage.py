@@ -12,6 +12,7 @@ from pathlib import Path
 import plan_changes
 import pytest
 from apply_runs import Keyboard
+from bundles import packed
 from conftest import RunCli
 from effort import spread
 from kube import node
@@ -87,9 +88,8 @@ def test_the_examples_that_need_no_cluster_run(
     monday = "snapshots/v100-mpi" if verb == "validate" else "quickstart"
     Path("monday").symlink_to(ROOT / "inputs" / monday)
     matrix = ROOT / "tests" / "data" / "nvidia-smi" / "03-v100x8-permuted-order-node.txt"
-    objects = {"apiVersion": "v1", "kind": "List", "items": [node("gpu-01")]}
     before = {
-        "kubectl get nodes,pods,namespaces -A -o json": json.dumps(objects).encode(),
+        "kubectl get nodes,pods,namespaces -A -o json": packed([node("gpu-01")]),
         "ssh gpu-01 nvidia-smi topo -m": matrix.read_bytes(),
     }
     environ = {"HOME": str(tmp_path)}

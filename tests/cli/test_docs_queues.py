@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -13,12 +12,11 @@ import yaml
 from admission import gates
 from apiserver import FakeCluster
 from apiserver_kinds import Kind
+from bundles import load_all
 from kube import node
 from pages import ROOT, code_blocks, text
-from test_queues import packed
 
 from models.documents.policy import PolicyDocument
-from planner.read.inputs import load
 
 Tree = dict[str, Any]
 
@@ -110,7 +108,7 @@ def test_manifests_are_accepted_and_make_one_gang_that_waits_for_gangplan(page: 
         pods += pods_of(kept, made, page) if tree["kind"] == "Job" else []
     selected = pods[0]["spec"].get("nodeSelector", {})
     trees = [*(node(f"n{number}", **selected) for number in range(4)), *pods]
-    found = load(["-"], stdin=io.BytesIO(packed(*trees)))
+    found = load_all(trees)
     (gang,) = found.instance.gangs
     assert (gang.name, gang.scheduler, gang.hold) == ("llama", None, None)
     assert [(role.min, role.gpus) for role in gang.roles] == [(4, 8)]

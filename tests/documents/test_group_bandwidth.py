@@ -10,24 +10,16 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from building import build, gang, mask, node
+from building import build, gang, mask, node, parallel
 from building_servers import switched, v100
 
-from models.documents.gang import Parallelism
 from models.hardware import Nic
-from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.rates.gang_rates import dealt_ranks, gang_rates
 
 ALL = mask(*range(8))
 F = Fraction
-
-
-def parallel(one: Gang, **degrees: int) -> Gang:
-    """The gang with these degrees in its first role."""
-    role = replace(one.roles[0], parallelism=Parallelism(**degrees))
-    return replace(one, roles=(role, *one.roles[1:]))
 
 
 def rates(

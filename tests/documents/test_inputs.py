@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from functools import cache
@@ -11,6 +10,7 @@ from typing import Any
 
 import kube
 import pytest
+from bundles import packed
 from effort import first_fast
 from input_folders import INPUTS, input_folder, input_names
 
@@ -294,8 +294,7 @@ def test_names_and_order_of_files_and_objects_change_nothing(name: str, tmp_path
     second.mkdir()
     for number, path in enumerate(sorted(first.iterdir(), reverse=True)):
         items = [*reversed(kube.listed(path))]
-        listed = {"apiVersion": "v1", "kind": "List", "items": items}
-        (second / f"{number:02d}.json").write_text(json.dumps(listed))
+        (second / f"{number:02d}.json").write_bytes(packed(items))
     one, other = load([str(first)]), load([str(second)])
     texts = [
         None if found.levels_policy is None else found.levels_policy() for found in (one, other)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from building import instance_document
+from bundles import read_all
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -124,8 +125,7 @@ def test_documents_with_damaged_values_are_survived(
 def test_damaged_plan_instances_are_survived(
     documents: list[dict[str, Any]], chance: random.Random
 ) -> None:
-    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
-    document: Any = instance_document(read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode())))
+    document: Any = instance_document(read_all(documents))
     for _ in range(chance.randint(1, 5)):
         document = damaged(document, chance)
     with suppress(InputError):

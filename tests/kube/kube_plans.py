@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Sequence
 from typing import Any
+
+from bundles import load_all
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.results.plan import compose
 from models.verify.check import check
-from planner.read.inputs import load
 from planner.search.solve import solve
 from planner.show.reason_words import words
 
 
 def decided(objects: Sequence[dict[str, Any]], now: int) -> dict[str, str]:
     """What the plan says of each gang, by namespace/name: a decision, or of one that waits the code why."""
-    items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-    found = load(["-"], now=now, stdin=io.BytesIO(json.dumps(items).encode()))
+    found = load_all(objects, now=now)
     made = {"name": "p", "created_at": "2026-11-20T12:00:00Z", "generator": "test"}
     plan = compose(found.instance, solve(found.instance), words, **made)
     assert check(plan) == []

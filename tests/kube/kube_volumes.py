@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bundles import packed
 from kube_pods import thing
 
 from planner.read.inputs import load
@@ -76,7 +77,5 @@ def loaded(folder: Path, *trees: Tree, lists: bool = True) -> LoadedInput:
         }
         (folder / f"{kind}.json").write_text(json.dumps(listed))
     rest = [tree for tree in trees if tree["kind"] not in kinds]
-    (folder / "objects.json").write_text(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": rest})
-    )
+    (folder / "objects.json").write_bytes(packed(rest))
     return load([str(folder)])

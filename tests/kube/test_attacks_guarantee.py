@@ -7,18 +7,16 @@ Two servers of 8 GPUs. Borrowers that may be stopped run on both. The queue of t
 from __future__ import annotations
 
 import copy
-import io
-import json
 from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import pytest
+from bundles import load_all
 from effort import spread
 
 from models.results.plan import compose
 from models.verify.check import check
-from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
 from planner.show.reason_words import words
@@ -155,8 +153,7 @@ NEVER: dict[str, Callable[[Tree], None]] = {
 
 
 def read(*trees: Tree) -> LoadedInput:
-    items = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
-    return load(["-"], now=1795435200, stdin=io.BytesIO(json.dumps(items).encode()))
+    return load_all(trees, now=1795435200)
 
 
 def decisions(found: LoadedInput) -> dict[str, Tree]:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from bundles import packed
 from conftest import RunCli
 from kube import node, pod
 from kube_gangs import owned, thing
@@ -57,7 +58,7 @@ def starts(cli: RunCli, notes: dict[str, str], *, trusted: bool) -> list[str]:
         *waiting("victim", "01", {}),
         *waiting("attacker", "11", notes),
     ]
-    bundle = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
+    bundle = packed(items)
     result = cli("plan", "-", "-o", "json", stdin=bundle)
     assert result.code == 0, result.err
     plan = json.loads(result.out)

@@ -6,13 +6,13 @@ of equal hashes, is not seen so: that has a test of its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bundles import packed
 from effort import spread
 from kube import node, pod
 from test_growth import SLACK
@@ -95,9 +95,7 @@ def _calls(count: int, change: Change, folder: Path) -> dict[str, int]:
         change(tree, i)
     items = [node("n"), *pods]
     file = folder / f"{count}.json"
-    file.write_text(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8"
-    )
+    file.write_bytes(packed(items))
     found = {}
     with counting() as calls:
         instance = load((str(file),)).instance
@@ -143,9 +141,7 @@ def test_resources_that_no_node_has_leave_the_nodes_to_the_others(tmp_path: Path
     _amounts(trees[-1])["x.io/mine"] = "1"
     file = tmp_path / "in.json"
     items = [node("n"), *trees]
-    file.write_text(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8"
-    )
+    file.write_bytes(packed(items))
     instance = load((str(file),)).instance
     (only,) = instance.cluster.nodes
     assert sum(name.startswith("x.io/") for name, _ in only.allocatable) == MAX_ABSENT

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import kube
 import yaml
+from bundles import packed
 
 from models.documents.queue import MAX_CELLS
 from models.instance.queue import Cell, Pin
@@ -120,7 +120,7 @@ def test_a_pod_that_names_a_pinned_cell_is_kept_to_its_nodes(tmp_path: Path) -> 
         pods.append(kube.pod(name, gpus=1, gated=True, annotations=note))
     items = [*(kube.node(f"v{i}") for i in range(1, 5)), *pods]
     path = tmp_path / "objects.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    path.write_bytes(packed(items))
     (tmp_path / "hived.yaml").write_text(CONFIGURATION)
     instance = load([str(tmp_path)]).instance
     able = {
@@ -193,7 +193,7 @@ def test_pods_name_their_virtual_cluster_and_opportunistic_ones_are_preemptible(
         spec = yaml.safe_dump({"virtualCluster": "VC2", "priority": priority})
         pods.append(kube.pod(name, gpus=1, gated=True, annotations={dialect.SPEC: spec}))
     items = [kube.node("v1"), *pods]
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    path.write_bytes(packed(items))
     assert [gang.queue for gang in load([str(path)]).instance.gangs] == [None, None]
     (tmp_path / "hived.yaml").write_text(CONFIGURATION)
     found = load([str(tmp_path)]).instance.gangs

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from building_servers import DGX1_V100
+from bundles import packed
 from conftest import RunCli
 from kube import node, pod
 from kube_gangs import thing
@@ -57,8 +58,8 @@ def test_two_gpus_of_a_pod_in_an_empty_mesh_are_a_pair_with_two_links(
     cli: RunCli, server: Tree, waiting: Callable[[str], Tree], count: int
 ) -> None:
     trees = [server, *(waiting(f"a{i}") for i in range(count))]
-    items = {"apiVersion": "v1", "kind": "List", "items": trees}
-    result = cli("plan", "-", "-o", "json", stdin=json.dumps(items).encode())
+    items = packed(trees)
+    result = cli("plan", "-", "-o", "json", stdin=items)
     assert result.code == 0, result.err
     plan = json.loads(result.out)
     assert len(plan["spec"]["gangs"]) == count

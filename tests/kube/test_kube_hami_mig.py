@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ from apiserver import FakeCluster
 from apiserver_setup import GATE
 from apply_runs import Fault, Tree, bench, cut
 from building import instance_document
+from bundles import load_all
 from effort import spread
 from kube import node, pod
 
 from models.results.plan import compose
 from models.verify.check import check
-from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
 
@@ -92,8 +91,7 @@ def user(name: str, memory: int, *, allocation: str | None = None, **spec: Any) 
 
 
 def loaded(*trees: Json, policy: Json = POLICY) -> LoadedInput:
-    listed = {"apiVersion": "v1", "kind": "List", "items": [policy, *trees]}
-    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
+    return load_all([policy, *trees])
 
 
 def documents(*trees: Json) -> tuple[Json, dict[str, Json], list[str]]:

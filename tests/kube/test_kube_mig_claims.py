@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
 from building import instance_document
+from bundles import load_all
 from kube import node, pod
 from kube_nodes import device, slice_of
 from kube_nodes import one as one_node
@@ -15,7 +15,6 @@ from kube_pods import read as read_pods
 
 from models.results.plan import compose
 from models.verify.check import check
-from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
 
@@ -91,8 +90,7 @@ def user(name: str, *claims: str, **spec: Any) -> Json:  # noqa: ANN401  # any f
 
 
 def loaded(*trees: Json) -> LoadedInput:
-    listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
-    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
+    return load_all(trees)
 
 
 # ---- nodes

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
 import pytest
 from building import instance_document
+from bundles import load_all
 from dynamic_mig import (
     asks,
     asks_whole,
@@ -25,7 +25,6 @@ from models.instance.policy import KubernetesPolicy
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.findings import Remarks
-from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.search.solve import solve
@@ -58,8 +57,7 @@ def loaded(*trees: Json, backend: str = "dra") -> LoadedInput:
         "kind": "Policy",
         "spec": {"kubernetes": {"gpuBackend": backend}},
     }
-    listed = {"apiVersion": "v1", "kind": "List", "items": [policy, *trees]}
-    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
+    return load_all([policy, *trees])
 
 
 def node_of(*trees: Json) -> tuple[Any, str]:

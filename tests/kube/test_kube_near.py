@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import json
 from typing import Any
 
+from bundles import load_all
 from kube import pod
-from test_kube_pod_rules import RACK, listed, racks
+from test_kube_pod_rules import RACK, racks
 
 from models.documents.gang import MAX_NEAR
 from models.instance.gang import Near
 from planner.read.findings import Remarks
-from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.constraints import PREFERRED
@@ -47,8 +45,7 @@ def loaded(*trees: Tree, ignore: tuple[str, ...] = ()) -> LoadedInput:
         "metadata": {"name": "p"},
         "spec": {"kubernetes": levels},
     }
-    text = json.dumps(listed([*racks("r1", "r1", "r2", "r2"), *trees, policy]))
-    return load(["-"], stdin=io.BytesIO(text.encode()))
+    return load_all([*racks("r1", "r1", "r2", "r2"), *trees, policy])
 
 
 def nears(*trees: Tree, ignore: tuple[str, ...] = ()) -> dict[str, Near | None]:

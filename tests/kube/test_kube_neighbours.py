@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -11,13 +9,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from bundles import read_all
 from effort import spread as part
 from kube import node, pod
 from kube_feasible import field_errors
 from kube_neighbours import REQUIRED
 
 from models.results.plan import compose
-from planner.read.inputs import load
 from planner.search.solve import solve
 
 Tree = dict[str, Any]
@@ -27,8 +25,7 @@ HOST, RACK, ZONE = "kubernetes.io/hostname", "example.com/rack", "topology.kuber
 
 def planned(trees: list[Tree], *, budget: int = 0) -> Tree:
     """The plan that a stopped search starts from, or the one that a small budget finds."""
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": trees})
-    instance = load(["-"], stdin=io.BytesIO(text.encode())).instance
+    instance = read_all(trees)
     limits = replace(instance.policy.solve, budget=budget or 1)
     instance = replace(instance, policy=replace(instance.policy, solve=limits))
     stop = threading.Event()

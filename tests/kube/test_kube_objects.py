@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bundles import load_all
 from kube import node, pod
 
 from planner.read.inputs import load
@@ -17,8 +17,7 @@ GUESSED = "kind or apiVersion is unreadable; the kind is inferred from its field
 
 
 def built(*trees: dict[str, Any]) -> LoadedInput:
-    listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
-    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
+    return load_all(trees)
 
 
 @pytest.mark.parametrize("field", ["kind", "apiVersion"])

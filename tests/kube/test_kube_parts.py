@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from apiserver import FakeCluster
 from apiserver_setup import GATE
 from apply_runs import Bench, Fault, Tree, bench, cut
 from building import instance_document
+from bundles import load_all
 from effort import spread
 from kube import node, pod
 from kube_nodes import one as one_node
@@ -47,8 +47,7 @@ def plan_of(loaded: LoadedInput) -> Json:
 
 
 def loaded(*trees: Json) -> LoadedInput:
-    listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
-    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
+    return load_all(trees)
 
 
 # ---- recorded clusters

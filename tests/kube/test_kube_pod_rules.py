@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from bundles import read_all
 from kube import node, pod
 from kube_pods import thing
 
 from models.instance.gang import Gang, NextTo, Role
 from models.instance.instance import Instance
-from planner.read.inputs import load
 from planner.read.kube.pods import pod_rules
 
 Tree = dict[str, Any]
@@ -24,15 +22,10 @@ TRAINERS = {"matchLabels": {"app": "trainer"}}
 """minDomains of a spread whose least domain counts as empty."""
 
 
-def listed(trees: Sequence[Tree]) -> Tree:
-    return {"apiVersion": "v1", "kind": "List", "items": list(trees)}
-
-
 def instance(*trees: Tree, policy: Tree | None = None) -> Instance:
     stated = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "metadata": {"name": "p"}}
     more = [] if policy is None else [{**stated, "spec": {"kubernetes": policy}}]
-    text = json.dumps(listed([*trees, *more]))
-    return load(["-"], stdin=io.BytesIO(text.encode())).instance
+    return read_all([*trees, *more])
 
 
 def racks(*names: str, **labels: str) -> list[Tree]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import kube
 import pytest
+from bundles import packed
 
 from models.instance.queue import Queue
 from planner.read.inputs import load
@@ -55,7 +55,7 @@ def wanting(name: str, namespace: str = "research", **labels: str) -> Tree:
 def read(tmp_path: Path, *trees: Tree) -> LoadedInput:
     path = tmp_path / "in.json"
     items = [*NODES, *trees]
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    path.write_bytes(packed(items))
     return load([str(path)])
 
 

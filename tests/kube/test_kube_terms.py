@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from bundles import packed
 from conftest import RunCli
 from kube import node, pod
 from kube_gangs import thing
@@ -54,7 +55,7 @@ def test_a_gang_that_a_budget_would_keep_borrows_nothing(
 ) -> None:
     """All 8 GPUs are promised to ``mine``, so only what may be stopped starts beyond that."""
     items = [node("n1"), queue("mine"), *waiting(), *budgets]
-    bundle = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
+    bundle = packed(items)
     result = cli("plan", "-", "-o", "json", stdin=bundle)
     assert result.code == 0, result.err
     (gang,) = json.loads(result.out)["spec"]["gangs"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import kube
 import pytest
+from bundles import packed
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +33,7 @@ def snapshot(folder: Path, second: int, *pods: dict[str, Any]) -> str:
     name = time_text(T0 + second).replace(":", "-").removesuffix("Z")
     path = folder / f"prod-{name}.json"
     items = [kube.node("n1"), kube.node("n2"), *pods]
-    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    path.write_bytes(packed(items))
     return str(path)
 
 

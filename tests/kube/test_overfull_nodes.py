@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +15,7 @@ from plan_documents import Doc, decided, entry, restated, wanted
 from models.instance.instance import Instance
 from models.verify.check import check
 from planner.errors import InputError
-from planner.read.inputs import instance_from_document, read
+from planner.read.inputs import instance_from_document
 
 Stands = list[tuple[int, int, int, int | None]]
 
@@ -85,8 +83,7 @@ def running(name: str, gpus_per_pod: int, *places: tuple[str, list[int] | None])
 
 def lenient(gangs: list[Doc]) -> Instance:
     """The instance as a plan would hold it, against the shipped catalogue's DGX H100."""
-    bundle = {"apiVersion": "v1", "kind": "List", "items": [cluster()]}
-    bare = instance_document(read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode())))
+    bare = instance_document(read_all([cluster()]))
     return instance_from_document({**bare, "gangs": gangs})
 
 
@@ -131,9 +128,8 @@ def test_what_runs_is_taken_as_it_is_in_a_plan(case: str) -> None:
 @pytest.mark.parametrize("case", TAKEN_AS_THEY_ARE)
 def test_people_may_not_write_the_same(case: str) -> None:
     documents = [cluster(), *TAKEN_AS_THEY_ARE[case][0]]
-    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
     with pytest.raises(InputError):
-        read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+        read_all(documents)
 
 
 def with_uids(gangs: list[Doc]) -> list[Doc]:
@@ -182,9 +178,8 @@ def test_live_pods_of_two_gangs_may_have_names_that_could_meet() -> None:
     for one in (first, second):
         one["status"]["pods"][0]["name"] = f"live-{one['metadata']['name']}"
     assert masks(lenient([first, second])) == [[1], [2]]
-    bundle = {"apiVersion": "v1", "kind": "List", "items": [cluster(), first, second]}
     with pytest.raises(InputError):
-        read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+        read_all([cluster(), first, second])
 
 
 def test_standing_pods_that_share_a_gpu_are_no_breach_and_a_moved_one_is() -> None:

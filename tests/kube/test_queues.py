@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import kube
 import pytest
+from bundles import load_all, packed
 from conftest import RunCli
 from effort import first_fast
 from kube import expected, listed, node, pod
@@ -18,7 +18,6 @@ from kube_gangs import owned, thing
 from models.instance.gang import Gang
 from planner.cli.options import schedulers_of
 from planner.pipelines.plan import PlanRequest
-from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 
 Tree = dict[str, Any]
@@ -30,12 +29,8 @@ EVERY, VOLCANO, MINE = ("*",), ("volcano",), ()
 IN_TRAIN = {"scheduling.x-k8s.io/pod-group": "train"}
 
 
-def packed(*trees: Tree) -> bytes:
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": trees}).encode()
-
-
 def planned(*trees: Tree, schedulers: tuple[str, ...] | None) -> LoadedInput:
-    return load(["-"], schedulers=schedulers, stdin=io.BytesIO(packed(*trees)))
+    return load_all(trees, schedulers=schedulers)
 
 
 def waiting(found: LoadedInput) -> dict[str, Gang]:
@@ -205,14 +200,14 @@ LEFT_OUT = (
 
 def test_plan_and_validate_say_what_they_leave_out(cli: RunCli) -> None:
     mine = ("-", "--scheduler", "mine")
-    shown = cli("plan", *mine, stdin=packed(*TREES))
+    shown = cli("plan", *mine, stdin=packed(TREES))
     assert LEFT_OUT in shown.out.splitlines()
-    assert cli("validate", *mine, stdin=packed(*TREES)).out.splitlines()[1:] == [LEFT_OUT]
+    assert cli("validate", *mine, stdin=packed(TREES)).out.splitlines()[1:] == [LEFT_OUT]
     for verb in ("plan", "validate"):
-        logged = cli(verb, *mine, "--log-format", "json", stdin=packed(*TREES)).err.splitlines()
+        logged = cli(verb, *mine, "--log-format", "json", stdin=packed(TREES)).err.splitlines()
         (read,) = [one for one in map(json.loads, logged) if one["type"] == "read"]
         assert read["left_out"] == {"volcano": 2, "default-scheduler": 1}
-    one = cli("validate", "-", "--scheduler", "volcano", stdin=packed(*TREES))
+    one = cli("validate", "-", "--scheduler", "volcano", stdin=packed(TREES))
     assert one.out.splitlines()[1] == (
         "1 waiting pod belongs to another scheduler (default-scheduler 1): --scheduler all plans them"
     )
@@ -238,7 +233,7 @@ def test_without_the_option_all_are_planned_where_no_pod_knows_gangplan() -> Non
 )
 def test_a_scheduler_that_nothing_has_is_refused(given: str, hint: str, cli: RunCli) -> None:
     for verb in ("plan", "validate", "audit", "capacity"):
-        said = cli(verb, "-", "--scheduler", given, stdin=packed(*TREES))
+        said = cli(verb, "-", "--scheduler", given, stdin=packed(TREES))
         name = given.rpartition(",")[2]
         assert (said.code, said.out) == (65, "")
         assert said.err.splitlines() == [
@@ -254,7 +249,7 @@ def test_a_local_queue_is_no_scheduler(cli: RunCli) -> None:
         "metadata": {"name": "research-lq", "namespace": "default"},
         "spec": {"clusterQueue": "research"},
     }
-    said = cli("plan", "-", "--scheduler", "research-lq", stdin=packed(*TREES, local))
+    said = cli("plan", "-", "--scheduler", "research-lq", stdin=packed([*TREES, local]))
     assert (said.code, said.err.splitlines()) == (
         65,
         [
@@ -268,7 +263,7 @@ def test_a_what_if_says_whose_pods_it_plans_and_is_never_applied(
     cli: RunCli, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.json"
-    shown = cli("plan", "-", "--scheduler", "all", "--out", str(file), stdin=packed(*TREES))
+    shown = cli("plan", "-", "--scheduler", "all", "--out", str(file), stdin=packed(TREES))
     assert shown.code == 0
     assert "default/train     0  volcano            place" in shown.out
     assert "default/big       0  default-scheduler  wait" in shown.out
@@ -310,9 +305,9 @@ def test_run_refuses_a_policy_that_plans_others(cli: RunCli, tmp_path: Path) -> 
         assert refused.code == 65
         assert "error: the Policy plans pods of other schedulers: kai, volcano" in refused.err
     # For a plan it is the default, which --scheduler replaces.
-    stated = cli("plan", "-", "--policy", str(file), "-o", "name", stdin=packed(*TREES))
+    stated = cli("plan", "-", "--policy", str(file), "-o", "name", stdin=packed(TREES))
     assert stated.out == "gang/default/train\n"
-    mine = cli("validate", "-", "--policy", str(file), "--scheduler", "mine", stdin=packed(*TREES))
+    mine = cli("validate", "-", "--policy", str(file), "--scheduler", "mine", stdin=packed(TREES))
     assert mine.out.splitlines()[1] == LEFT_OUT
 
 
@@ -330,6 +325,6 @@ def test_a_policy_lists_schedulers_or_a_star(
     file = tmp_path / "policy.yaml"
     head = "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
     file.write_text(f"{head}spec: {{kubernetes: {{schedulerNames: {names}}}}}\n")
-    read = cli("validate", "-", "--policy", str(file), stdin=packed(*TREES))
+    read = cli("validate", "-", "--policy", str(file), stdin=packed(TREES))
     assert read.code == (0 if fault is None else 65)
     assert fault is None or fault in read.err

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bundles import packed
 from conftest import RunCli
 
 Tree = dict[str, Any]
@@ -104,8 +105,7 @@ def job(
 def plan(cli: RunCli, tmp_path: Path) -> Planned:
     def planned(*trees: Tree) -> tuple[str, dict[str, Any]]:
         """The saved plan, and its gangs by name."""
-        listed = {"apiVersion": "v1", "kind": "List", "items": trees}
-        (tmp_path / "all.json").write_text(json.dumps(listed), encoding="utf-8")
+        (tmp_path / "all.json").write_bytes(packed(trees))
         out = str(tmp_path / "plan.json")
         result = cli("plan", str(tmp_path / "all.json"), "--scheduler", "volcano", "--out", out)
         assert result.code == 0, result.err

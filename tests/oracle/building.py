@@ -7,6 +7,7 @@ Called by the tests of the rules, of the exhaustive planner and of the cases of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +15,7 @@ from building_servers import switched
 
 from models.documents.canonical import canonical_instance
 from models.documents.cluster import Level, Taint
-from models.documents.gang import Hold, Toleration
+from models.documents.gang import Hold, Parallelism, Toleration
 from models.documents.policy import Objective, SolveLimits, preset_objectives
 from models.hardware import Nic, ServerModel
 from models.instance.cluster import Cluster, Node
@@ -216,3 +217,9 @@ def build(
     )
     cluster = Cluster("test", levels, tuple(sorted(nodes, key=lambda n: n.name)))
     return Instance(cluster, tuple(sorted(gangs, key=lambda g: g.key)), policy, starts=EmptyStarts)
+
+
+def parallel(one: Gang, **degrees: int) -> Gang:
+    """The gang with these degrees in its first role."""
+    role = replace(one.roles[0], parallelism=Parallelism(**degrees))
+    return replace(one, roles=(role, *one.roles[1:]))

@@ -18,6 +18,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from bundles import packed
+
 from planner.errors import RefusedPlanError
 from planner.pipelines.plan import Maker, Phases, PlanRequest, read_request
 from planner.search.solve import solve
@@ -209,7 +211,7 @@ class History:
 
     def _plan(self, documents: list[Json]) -> Json | None:
         """The plan that the command saves, knowing the last one; None if it saves none."""
-        self.file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+        self.file.write_bytes(packed(documents))
         previous = self.file.with_suffix(".previous.json")
         if self.last is not None:
             previous.write_text(self.last)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import yaml
-from building import build, gang, node
+from building import build, gang, node, parallel
 from building_servers import switched
+from bundles import packed
 from conftest import RunCli
 from kube import node as kube_node
 from kube import pod
 from kube_gangs import owned, thing
-from test_group_bandwidth import parallel
-from test_kube_communication import job
 
 from models.instance.instance import Instance
 from models.instance.solution import Solution
@@ -64,13 +62,17 @@ def test_the_rank_is_part_of_what_a_plan_sends(tmp_path: Path, cli: RunCli) -> N
         },
         kube_node("n1"),
         kube_node("n2"),
-        job(2),
+        thing(
+            "Job",
+            "batch/v1",
+            "j",
+            {"parallelism": 2, "completions": 2, "completionMode": "Indexed"},
+        ),
         *(owned(p, "Job", "batch/v1", "j") for p in pods),
         thing("Namespace", "v1", "kube-system", {}, namespace="", uid="uid-of-the-cluster"),
     ]
-    packed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
     file = str(tmp_path / "plan.json")
-    assert cli("plan", "-", "--out", file, stdin=packed).code == 0
+    assert cli("plan", "-", "--out", file, stdin=packed(objects)).code == 0
     sent = cli("apply", file, "--dry-run=client", "-o", "yaml").out
     found = [one for one in yaml.safe_load_all(sent) if one is not None]
     ranks = {

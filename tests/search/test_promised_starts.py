@@ -9,6 +9,7 @@ from random import Random
 from threading import Event
 
 import pytest
+from bundles import packed
 from effort import examples, spread
 from outcomes import Outcome
 from plan_documents import sealed
@@ -44,7 +45,7 @@ def read(name: str) -> Instance:
 
 def written(folder: Path, documents: list[Json]) -> Instance:
     path = folder / "in.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+    path.write_bytes(packed(documents))
     return load([str(path)]).instance
 
 

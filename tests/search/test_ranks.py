@@ -8,12 +8,11 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from building import build, gang, mask, node
+from building import build, gang, mask, node, parallel
 from building_servers import nvl, switched, v100
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_group_bandwidth import parallel
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
