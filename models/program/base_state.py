@@ -172,9 +172,6 @@ def classes(instance: Instance, state: BaseState) -> list[list[tuple[int, Demand
     return [sorted(members, key=order) for members in classes.values()]
 
 
-Pods = tuple[PodPlacement, ...]
-
-
 @once
 def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
     """The plan that changes nothing: running gangs stay as they are, the others wait.
@@ -191,13 +188,13 @@ def base_decision(instance: Instance, index: int) -> GangDecision:
     return unchanged(gang, instance.standing[index], missing)
 
 
-def unchanged(gang: Gang, pods: Pods, missing: int) -> GangDecision:
+def unchanged(gang: Gang, pods: Sequence[PodPlacement], missing: int) -> GangDecision:
     """The same, where it is known which pods of the gang run, and how many of a running one do not."""
     held = None if gang.hold is None else Reason.of(gang.hold.code, text=gang.hold.message)
     if not gang.running:
         return GangDecision("wait", (), held)
     reason = (held or Reason.of("Incomplete")) if missing else None
-    return GangDecision("keep", pods, reason)
+    return GangDecision("keep", tuple(pods), reason)
 
 
 def build_base_state(

@@ -6,7 +6,7 @@ Tier by tier, its optimum is the best plan if ``exact``, and otherwise a bound o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
@@ -82,12 +82,9 @@ class Formulation:
     exact: bool
     complete: bool
     covers_admission: bool
-    _expressions: dict[Tier, Linear] = field(default_factory=dict)
 
     def expression(self, tier: Tier) -> Linear:
-        if tier not in self._expressions:
-            self._expressions[tier] = self.tiers.expression(tier)
-        return self._expressions[tier]
+        return self.tiers.expression(tier)
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """The plan that an assignment stands for; waiting gangs have no reason yet."""

@@ -399,19 +399,18 @@ class _Running:
         vacates: tuple[int, ...] = ()
         if shrinks and not self._gang.movable:
             vacates = tuple(sorted({p.node for p in gone if p.node is not None}))
-        lost = self._sum(gone)
+        lost = self._gang.units_of(gone)
         return self._option(counts, stays, Effect(self._gpus - lost, lost, vacates=vacates))
 
     def _moved(
         self, counts: tuple[int, ...], stays: Sequence[ExistingPod], *, loose: bool
     ) -> Option:
         there = [p for p in self._gang.running_pods if self._has(counts, p)]
-        option = self._option(counts, stays, Effect(self._sum(there), self._gpus, moved=True))
+        option = self._option(
+            counts, stays, Effect(self._gang.units_of(there), self._gpus, moved=True)
+        )
         return replace(option, demand=replace(option.demand, loose=loose))
 
     def _has(self, counts: tuple[int, ...], pod: ExistingPod) -> bool:
         """Whether the pod exists at that size: the highest indices go first."""
         return pod.index in self._gang.roles[pod.role].indices(counts[pod.role])
-
-    def _sum(self, pods: Collection[ExistingPod]) -> int:
-        return self._gang.units_of(pods)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Protocol
 
 from models.hardware import Nic, ServerModel, bits
@@ -29,11 +28,9 @@ from models.program.packing import (
     Rate,
     SetType,
     by_count,
-    inside_known_MBps,
-    network_MBps,
     subsets,
 )
-from models.rates.gang_bandwidth import ServerSet, server_set
+from models.rates.gang_bandwidth import ServerSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,35 +69,18 @@ def _case(node: Node, room: Room, held: int, known: int, blind: int) -> Case:
 
 
 class CaseSets(MaskSets):
-    """One server by its GPU sets, in every case; unknown GPUs are the worst they may be."""
+    """One server by its GPU sets. ``unknown``: in every case, those of GPUs with unknown indices."""
 
     def __init__(
         self, node: Node, cases: tuple[Case, ...], with_standing: tuple[ServerSet, ...] = ()
     ) -> None:
         super().__init__(node, with_standing)
         self.cases = cases
-
-    def unknown(self, case: Case, gpus: int) -> SetType:
-        """The given number of GPUs with unknown indices."""
-        own = ServerSet(0, gpus, case.mask)
-        with_standing = tuple(
-            self._combined_unknown(case, base, gpus) for base in self._with_standing
-        )
-        node = self._node
-        return SetType(gpus, inside_known_MBps(node, own), network_MBps(node, own), with_standing)
-
-    def _combined_unknown(
-        self, case: Case, base: ServerSet, gpus: int
-    ) -> tuple[Fraction | None, Fraction | None]:
-        if base.known & ~case.held or base.count + gpus > self._node.gpus:
-            return Fraction(0), Fraction(0)  # never both: it does not stay in this case
-        both = server_set(self._node, base.known, base.blind + gpus, case.held)
-        return inside_known_MBps(self._node, both), network_MBps(self._node, both)
-
-
-def standing_set(node: Node, base: ServerSet, case: Case) -> ServerSet:
-    """The set that the standing GPUs of a gang are in this case."""
-    return server_set(node, base.known, base.blind, case.held)
+        masks = (case.mask for case in cases)
+        self.unknown = [
+            CountSets(node, mask, blind=True, relaxed=False, with_standing=with_standing)
+            for mask in masks
+        ]
 
 
 class GpuSets(Protocol):
@@ -247,7 +227,11 @@ def supply_of(program: Program, server: Server, admits: Admits, sizes: set[int])
         ]
     if isinstance(server.sets, CaseSets):
         supply.hidden = [
-            (position, server.sets.unknown(case, gpus), program.integer(0, case.free // gpus))
+            (
+                position,
+                server.sets.unknown[position].kind(gpus),
+                program.integer(0, case.free // gpus),
+            )
             for position, case in enumerate(server.sets.cases)
             for gpus in sorted(sizes)
             if case.hidden and gpus <= case.free

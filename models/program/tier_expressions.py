@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
-from models.instance.gang import ExistingPod, Gang
+from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import placed
 from models.program.base_state import base_decisions
@@ -66,20 +66,15 @@ def _disruption(instance: Instance, demand: Demand, effect: Effect) -> int:
     return instance.disruption_cost(gang) * spared if gang.running else 0
 
 
-def _growth(instance: Instance, demand: Demand, effect: Effect) -> int:
-    gang = instance.gangs[demand.gang]
-    if not gang.elastic or not effect.admitted:
-        return 0
-    counts = zip(gang.roles, demand.counts, strict=True)
-    return sum((count - role.min) * role.units for role, count in counts)
+def _growth(worth: Callable[[Role], int]) -> OptionValue:
+    """What pods beyond the fewest add, each as much as this."""
 
+    def grown(instance: Instance, demand: Demand, effect: Effect) -> int:
+        counts = zip(instance.gangs[demand.gang].roles, demand.counts, strict=True)
+        more = sum((count - role.min) * worth(role) for role, count in counts)
+        return more if effect.admitted else 0
 
-def _growth_pods(instance: Instance, demand: Demand, effect: Effect) -> int:
-    gang = instance.gangs[demand.gang]
-    if not effect.admitted:
-        return 0
-    counts = zip(gang.roles, demand.counts, strict=True)
-    return sum(count - role.min for role, count in counts if not role.units)
+    return grown
 
 
 SPEED_FACTORS: dict[str, Callable[[Instance, Gang], int]] = {
@@ -110,8 +105,8 @@ OPTION_VALUES: dict[str, OptionValue] = {
     "admission": _weight,
     "waiting": _waited,
     "disruption": _disruption,
-    "growth": _growth,
-    "growth-pods": _growth_pods,
+    "growth": _if(lambda _, gang: gang.elastic, _growth(lambda role: role.units)),
+    "growth-pods": _growth(lambda role: not role.units),
 }
 """Tiers that depend on the chosen options alone: what an option adds, in both models alike."""
 

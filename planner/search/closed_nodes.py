@@ -43,7 +43,9 @@ class ClosedNodes:
         self.active = bool(self._levels or self._rules or self._uncounted)
         self._pods: Counter[int] = Counter()
         self._tenants = {level: defaultdict[int, Counter[int]](Counter) for level in self._levels}
-        self._order = [self._by_use(rule.nodes) for rule in self._rules]
+        uses = instance.once(_uses) if self._rules else Counter[int]()
+        # those that the fewest waiting pods may use first, of equals the last ones
+        self._order = [sorted(r.nodes, key=lambda n: (uses[n], -n)) for r in self._rules]
         self._spared: list[Nodes] = [Nodes() for _ in self._rules]
         self._stale = set(range(len(self._rules)))
         self._shared: Nodes | None = None
@@ -132,11 +134,6 @@ class ClosedNodes:
                 if apart(self._instance, gangs, level, gang):
                     found.update(cluster.domains[level][d].nodes)
         return found
-
-    def _by_use(self, nodes: tuple[int, ...]) -> list[int]:
-        """The nodes that the fewest waiting pods may use first, of equals the last ones."""
-        uses = self._instance.once(_uses)
-        return sorted(nodes, key=lambda n: (uses[n], -n))
 
 
 def _uses(instance: Instance) -> Counter[int]:

@@ -23,7 +23,7 @@ from models.instance.reshaping import Reshaping, beside, is_blind, reshaping
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome
-from models.program.servers import GpuSets, sets_of
+from models.program.servers import GpuSets, Packings, sets_of
 from models.queues.cell_places import Reach
 from models.queues.cells import cells_by_model
 from models.queues.queue_shares import queue_counts
@@ -103,7 +103,7 @@ class FreeSpace:
         self._reshaping = reshaping(instance)
         self._wanted: dict[int, tuple[int, dict[str, int]]] = {}
         self._beside: dict[int, Reshaping] = {}
-        self._sets: dict[tuple[object, ...], GpuSets] = {}
+        self._sets: Packings = {}
         self._sets_of: dict[int, GpuSets] = {}
         self._journal: list[tuple[int, Pods]] = []
         self._seat_all()
@@ -230,11 +230,8 @@ class FreeSpace:
         """The sets of GPUs of a node. Not for blind nodes."""
         if n not in self._sets_of:
             node = self.instance.cluster.nodes[n]
-            key = (node.model, node.effective_nics)
-            if key not in self._sets:
-                room = Room(node.givable, 0, node.gpus, (), blind=False)
-                self._sets[key] = sets_of(node, room)
-            self._sets_of[n] = self._sets[key]
+            room = Room(node.givable, 0, node.gpus, (), blind=False)
+            self._sets_of[n] = sets_of(node, room, packings=self._sets)
         return self._sets_of[n]
 
     def pick(self, n: int, gpus: int) -> list[int] | None:

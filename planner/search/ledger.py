@@ -151,16 +151,12 @@ class Ledger:
         if new > old or (new == old and assignment and not self.incumbent.assignment):
             self.incumbent = Incumbent(valid, values, assignment)
             self.answers.clear()
-        self._note_unmoved(valid, values)
+        moves, worth = any(one.decision == "move" for one in valid), larger_is_better
+        if not moves and worth(self.tiers, values) > worth(self.tiers, self.unmoved.values):
+            self.unmoved = Incumbent(valid, values)
         if new > old:
             self.publish()
         return new > old
-
-    def _note_unmoved(self, decisions: tuple[GangDecision, ...], values: tuple[int, ...]) -> None:
-        moves = any(decision.decision == "move" for decision in decisions)
-        worth = larger_is_better(self.tiers, values)
-        if not moves and worth > larger_is_better(self.tiers, self.unmoved.values):
-            self.unmoved = Incumbent(decisions, values)
 
     def _open_values(self, values: Sequence[int]) -> tuple[int, ...]:
         """Values of the open tiers, larger is better."""

@@ -98,8 +98,9 @@ class Claims:
         if gang.demand.total_gpus >= LEAST_GANG and (self._counts or self._min_share):
             with contextlib.suppress(UnknownRate):  # its share is then null and adds nothing
                 self._carriers = carriers_of(model, gang)
-        blind = bool(self._carriers) and not self._priced()
-        if blind:
+        # whether the rates of its servers do not bound its bandwidth
+        groups = gang.gang.by_rank and bounded_role(gang.gang, gang.demand.counts) is None
+        if blind := bool(self._carriers) and groups:
             self._allow_all()
         if blind or not self._carriers or not self._build():
             self._relative()
@@ -107,11 +108,6 @@ class Claims:
         self.exact &= not (gang.gang.by_rank or domains)
         if gang.gang.pattern == "none":
             self.share = Linear()
-
-    def _priced(self) -> bool:
-        """Whether the rates of its servers bound the bandwidth of the gang."""
-        gang = self._gang
-        return not gang.gang.by_rank or bounded_role(gang.gang, gang.demand.counts) is not None
 
     def _allow_all(self) -> None:
         """Any share: a bound that is too tight would be wrong."""
@@ -151,10 +147,12 @@ class Claims:
             (mode, share, ideal, relative)
             for ideal in ideals
             for mode, rates in met
-            for share in self._shares(rates, ideal)
+            for share in sorted({self._limit(rate, ideal) for rate in rates} - {TOO_SLOW})
             for relative in sorted({rates.relative for rates in self._kinds})
         ]
-        if not self.exact or self._all_full(claims):
+        bound = self._min_share or not self._counts or self._groups
+        full = all(share == FULL_SHARE for _, share, _, _ in claims)
+        if not self.exact or (full and not bound):  # no placement loses bandwidth
             # with claims missing the bound would be too tight
             self._allow_all()
             return False
@@ -202,13 +200,6 @@ class Claims:
         spread[over] = None
         return [Mode(None, None), *(Mode(o, within) for o, within in spread.items())]
 
-    def _shares(self, rates: set[Fraction], ideal: Fraction) -> list[int]:
-        limits = {self._limit(rate, ideal) for rate in rates}
-        return sorted(limits - {TOO_SLOW})
-
-    def _share(self, rate: Fraction, ideal: Fraction) -> int:
-        return share_permille(rate, ideal) if self._counts else 0
-
     def _rates(self, mode: Mode) -> set[Fraction]:
         rates: set[Fraction] = set()
         if mode.over is None:
@@ -254,17 +245,11 @@ class Claims:
                 break
         return sums
 
-    def _all_full(self, claims: list[Claim]) -> bool:
-        """Whether no placement loses bandwidth, so that no claim is needed."""
-        if self._min_share or not self._counts or self._groups:
-            return False
-        return all(share == FULL_SHARE for _, share, _, _ in claims)
-
     def _limit(self, rate: Fraction, ideal: Fraction) -> int:
         """The largest share that the rate allows."""
         if self._min_share and rate < self._min_share * ideal:
             return TOO_SLOW
-        return self._share(rate, ideal)
+        return share_permille(rate, ideal) if self._counts else 0
 
     def _one_rows(self, ideals: list[Fraction]) -> None:
         for ideal in ideals:

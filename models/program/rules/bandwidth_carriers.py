@@ -23,9 +23,9 @@ from models.instance.instance import Instance
 from models.instance.speed import FULL_SPEED
 from models.program.linear_program import Linear
 from models.program.packing import SetType, network_MBps
-from models.program.servers import Case, standing_set
+from models.program.servers import Case
 from models.program.variables import GangVariables, Model
-from models.rates.gang_bandwidth import ServerSet, set_inside_MBps
+from models.rates.gang_bandwidth import ServerSet, group_of, server_set, set_inside_MBps
 from models.rates.gang_rates import ideal_of
 from models.rates.group_bandwidth import Kind, combined, exchange_factor, role_kinds
 from models.rates.server_bandwidth import best_inside_MBps, switched_MBps
@@ -139,7 +139,7 @@ def rates_of(
     found: dict[tuple[Fraction | None, Fraction | None], list[int]] = {}
     for case, variable in cases:
         if not chosen.known & ~case.held:
-            own = standing_set(node, chosen, case)
+            own = server_set(node, chosen.known, chosen.blind, case.held)
             rates = (set_inside_MBps(node, own), network_MBps(node, own))
             found.setdefault(rates, []).append(variable)
     return found
@@ -157,11 +157,8 @@ def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
 def _group(model: Model, gang: GangVariables, n: int) -> int | None:
     """The NVLink domain of the node, if the gang may use it."""
     cluster = model.instance.cluster
-    server = cluster.nodes[n].model
-    if server is None or server.nvlink_domain_nodes < 2 or not gang.gang.nvlink_across_nodes:
-        return None
-    level = next((i for i, spec in enumerate(cluster.levels) if spec.nvlink), None)
-    return None if level is None else cluster.domain_of[level][n]
+    level, domain = group_of(cluster, n)
+    return domain if gang.gang.nvlink_across_nodes and level < cluster.node_level else None
 
 
 def _rates(
@@ -181,7 +178,9 @@ def _rates(
     group, network = _group(model, gang, n), network or Fraction(0)
     domain = None
     if gang.gang.in_groups and group is not None:
-        most = min(_domain_gpus(model, n), max(1, total - 1))
+        cluster, (level, _) = model.instance.cluster, group_of(model.instance.cluster, n)
+        there = sum(cluster.nodes[one].gpus for one in cluster.domains[level][group].nodes)
+        most = min(there, max(1, total - 1))
         domain = network * most / gpus, most
     elif gang.gang.in_groups:
         network *= exchange_factor(gang.gang.pattern, gpus, total)
@@ -198,13 +197,6 @@ def _rates(
         server,
         domain,
     )
-
-
-def _domain_gpus(model: Model, n: int) -> int:
-    cluster = model.instance.cluster
-    level = next(i for i, spec in enumerate(cluster.levels) if spec.nvlink)
-    domain = cluster.domains[level][cluster.domain_of[level][n]]
-    return sum(cluster.nodes[one].gpus for one in domain.nodes)
 
 
 def relative_speed(instance: Instance, gang: Gang, n: int) -> int:

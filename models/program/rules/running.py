@@ -22,7 +22,7 @@ from models.program.linear_program import Linear, Program
 from models.program.options import Choice, standing_gpus
 from models.program.variables import GangVariables, Model
 from models.rules.demands import Demand, RoleDemand
-from models.rules.giving_way import Claim, claim, takes, unjustified
+from models.rules.giving_way import Claim, claim, takes, unjustified_victims
 
 
 def justify_preemptions(
@@ -33,42 +33,17 @@ def justify_preemptions(
     ``placing``: of every gang that places pods, the demand whose pods may be exchanged.
     """
     found = list(decisions)
-    given = vacated_nodes(instance, found)
-    missing = _unjustified(instance, found, given)
+    missing = unjustified_victims(instance, found)
     for index, demand in placing.items():
         if missing and instance.gangs[index].running:
             for pods in _exchanges(instance, demand, found[index].pods):
                 other = [*found]
                 other[index] = replace(found[index], decision="move", pods=pods)
-                left = _unjustified(instance, other, given)
+                left = unjustified_victims(instance, other)
                 if len(left) < len(missing):
                     found, missing = other, left
                     break
     return found
-
-
-def vacated_nodes(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, set[int]]:
-    """By gang that needs the arrival of a higher one: the nodes that it vacates."""
-    found: dict[int, set[int]] = {}
-    for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True)):
-        there = {(pod.role, pod.index) for pod in decision.pods}
-        gone = {p.node for p in gang.running_pods if (p.role, p.index) not in there}
-        if gone and (not there or not gang.movable):
-            found[index] = {n for n in gone if n is not None}
-    return found
-
-
-def _unjustified(
-    instance: Instance, decisions: Sequence[GangDecision], given: Mapping[int, set[int]]
-) -> list[int]:
-    """Gangs that vacate nodes on which no gang arrives to which they give way."""
-    came: list[tuple[int, PodPlacement]] = []
-    for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True)):
-        home = {(p.role, p.index): p.node for p in gang.running_pods}
-        came += (
-            (index, pod) for pod in decision.pods if home.get((pod.role, pod.index)) != pod.node
-        )
-    return unjustified(instance, given, came)
 
 
 def _exchanges(

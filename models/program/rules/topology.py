@@ -42,10 +42,6 @@ class Topology:
                 found.setdefault(self._instance.cluster.domain_of[level][n], []).append(n)
         return self._by_domain[level]
 
-    def standing_domains(self, level: int, role: int | None = None) -> set[int]:
-        """Domains of the pods that stay, of the gang or of one of its roles."""
-        return self._standing(level, None if role is None else (role,), gpus_only=False)
-
     def _require(self) -> None:
         specs, node_level = self._gang.gang.roles, self._instance.cluster.node_level
         roles = self._to_place(None, gpus_only=False)
@@ -53,7 +49,7 @@ class Topology:
             self._one_domain(self._required, roles)
         for role in roles:
             own = specs[role.role].required
-            if own is None or self.standing_domains(own, role.role):
+            if own is None or self._standing(own, (role.role,)):
                 continue
             if own != node_level or not role.gpus:  # a piece carries all pods of the role or none
                 self._one_domain(own, [role])
@@ -77,7 +73,7 @@ class Topology:
         node_level = self._instance.cluster.node_level
         first = 0 if self._required is None else self._required + 1
         for level in range(first, node_level):
-            standing = self.standing_domains(level)
+            standing = self._standing(level)
             self.used[level] = {
                 domain: self._program.boolean()
                 for domain in self.nodes_by_domain(level)
@@ -91,21 +87,19 @@ class Topology:
                 continue
             for role in self._gang.roles.values():
                 placed = self._gang.pods(role, nodes)
-                room = self._room(nodes, role.gpus) if role.gpus else role.count
+                room = role.count
+                if role.gpus:
+                    room = sum(self._servers[n].room.free_gpus // role.gpus for n in nodes)
                 if placed.terms:
                     placed.add(self.used[level][domain], -min(role.count, room))
                     self._program.at_most(placed)
-
-    def _room(self, nodes: Sequence[int], gpus: int) -> int:
-        """Pods of so many GPUs that the free GPUs of these nodes hold."""
-        return sum(self._servers[n].room.free_gpus // gpus for n in nodes)
 
     def count(self, level: int) -> Linear:
         """Domains used at a level above the node's, by all pods; 0 if the gang is not admitted."""
         if self._gang.group or (self._required is not None and level <= self._required):
             return Linear().add_all(self._gang.admits)
         total = Linear().add_all(self.used[level].values())
-        return total.add(self._gang.admit, len(self.standing_domains(level)))
+        return total.add(self._gang.admit, len(self._standing(level)))
 
     def nodes(self) -> Linear:
         """Nodes used by all pods (an upper bound that is met when it is minimised)."""
@@ -202,7 +196,8 @@ class Topology:
                 self._program.at_least(pods.add(whole, -role.count))
         return Linear().add(whole)
 
-    def _standing(self, level: int, scope: Scope, *, gpus_only: bool) -> set[int]:
+    def _standing(self, level: int, scope: Scope = None, *, gpus_only: bool = False) -> set[int]:
+        """Domains of the pods that stay."""
         gang, of = self._gang.gang, self._instance.cluster.domain_of[level]
         return {
             of[pod.node]

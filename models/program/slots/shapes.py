@@ -80,12 +80,9 @@ class ShapeBounds:
         sizes = sorted({most, *(1 << power for power in range(most.bit_length()))}, reverse=True)
         yield self.shape(demand, level, sizes[0])
         for larger, size in pairwise(sizes):
-            yield self.shape(demand, level, size, self._below(demand, larger))
-
-    def _below(self, demand: Demand, size: int) -> int:
-        """The most pods of the smallest piece where it has fewer than ``size``."""
-        (role,) = demand.gpu_roles
-        return smallest_piece(role.count, self.most_pods(role), size - 1)
+            (role,) = demand.gpu_roles
+            smallest = smallest_piece(role.count, self.most_pods(role), larger - 1)
+            yield self.shape(demand, level, size, smallest)
 
     def most_pods(self, role: RoleDemand) -> int:
         """The most pods of the role on one node."""

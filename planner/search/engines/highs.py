@@ -285,9 +285,8 @@ def branch(
     """
     # HiGHS may give up at once on one that breaks a row
     known = hint if hint and goal.satisfied(program, hint) else ()
-    result = _called(
-        program, goal, budget, nodes, seconds, hint=known, heuristics=heuristics or not known
-    )
+    options = {"hint": np.array(known, dtype=np.float64), "heuristics": heuristics or not known}
+    result = _called(program, goal, budget, nodes, seconds, **options)
     if result is None:
         return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
     return _answer(program, goal, result)
@@ -303,9 +302,8 @@ def branch_on(
     seconds: float,
 ) -> tuple[float, ...]:
     """The best that HiGHS finds where only the variables in ``whole`` are integral; () for nothing."""
-    result = _called(
-        program, goal, budget, nodes, seconds, whole=np.fromiter(whole, dtype=np.int64)
-    )
+    integral = np.fromiter(whole, dtype=np.int64)
+    result = _called(program, goal, budget, nodes, seconds, whole=integral)
     return () if result is None else tuple(result.values.tolist())
 
 
@@ -315,24 +313,12 @@ def _called(
     budget: Budget,
     nodes: int,
     seconds: float,
-    *,
-    hint: Sequence[int] = (),
-    heuristics: bool = True,
-    whole: npt.NDArray[np.int64] | None = None,
+    **options: Any,  # of the worker
 ) -> Result | None:
+    limits = {"mip_max_nodes": nodes, "mip_rel_gap": 1e-9, "mip_abs_gap": 0.5}
+    seed = budget.limits.seed % (1 << 31)
     result = call(
-        program,
-        goal,
-        budget,
-        seconds,
-        nodes=nodes,
-        mip_max_nodes=nodes,
-        mip_rel_gap=1e-9,
-        mip_abs_gap=0.5,
-        random_seed=budget.limits.seed % (1 << 31),
-        hint=np.array(hint, dtype=np.float64),
-        heuristics=heuristics,
-        whole=whole,
+        program, goal, budget, seconds, nodes=nodes, random_seed=seed, **limits, **options
     )
     if result is not None:
         size = len(program.row_arrays().columns) + len(program.lower)

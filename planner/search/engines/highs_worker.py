@@ -3,7 +3,7 @@
 Both are pickled dicts after their size in 8 bytes. A request has ``lower``, ``upper`` and ``cost`` of the
 variables, to minimise, the ``rows`` that are new, ``anew`` if those are the whole program, the ``kept`` rows
 of a goal, ``seconds``, and ``nodes``, None for the LP relaxation; ``whole`` are the variables that branch and
-bound makes integral, None for all; without ``heuristics`` it looks for no solutions. The worker keeps the
+bound makes integral, by default all; without ``heuristics`` it looks for no solutions. The worker keeps the
 rows of the last program, and its LP with the basis. Rows are low, high, and by row the columns and
 coefficients of a sparse matrix: (low, high, starts, columns, coefficients). An answer has ``status``, and
 ``values``, ``duals`` of the rows, those of the goal last, ``bound`` and ``effort``, iterations or nodes.
@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import highspy
 import numpy as np
@@ -151,7 +151,7 @@ def _loaded(request: dict[str, Any], rows: Rows) -> Any:  # a Highs
     if request["nodes"] is not None:
         kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
         whole = np.ones(lp.num_col_, dtype=bool)
-        if request["whole"] is not None:
+        if "whole" in request:
             whole[:] = False
             whole[request["whole"]] = True
         lp.integrality_ = [kinds[one] for one in whole.tolist()]
@@ -181,17 +181,17 @@ def _branched(request: dict[str, Any], rows: Rows) -> dict[str, Any]:
     highs = _loaded(request, _joined(rows, request["kept"]))
     for name in ("mip_max_nodes", "mip_abs_gap", "mip_rel_gap", "random_seed"):
         highs.setOptionValue(name, request[name])
-    if not request["heuristics"]:
+    if not request.get("heuristics", True):
         highs.setOptionValue("mip_heuristic_effort", 0.0)
         for name in HEURISTICS:
             highs.setOptionValue(name, False)  # noqa: FBT003  # its interface
-    if len(request["hint"]):
+    if len(request.get("hint", ())):
         hint = highspy.HighsSolution()
         hint.col_value = request["hint"]
         highs.setSolution(hint)
     status = _run(highs, request["seconds"])
     solution, info = highs.getSolution(), highs.getInfo()
-    if status == "optimal" and len(request["hint"]):
+    if status == "optimal" and len(request.get("hint", ())):
         value = float(np.dot(request["cost"], solution.col_value))
         if value > info.mip_dual_bound + request["mip_abs_gap"] + SAME * abs(value):
             # HiGHS 1.16 returns the hint where presolve alone finds a better solution
@@ -214,15 +214,12 @@ def serve(parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     worker = Worker()
     while size := requests.read(8):
-        request = pickle.loads(_read(requests, size))  # noqa: S301  # of our parent
+        block = requests.read(int.from_bytes(size, "little"))
+        request = pickle.loads(block)  # noqa: S301  # of our parent
         block = pickle.dumps(worker.answer(request), protocol=5)
         answers.write(len(block).to_bytes(8, "little") + block)
         answers.flush()
     os._exit(0)
-
-
-def _read(stream: IO[bytes], size: bytes) -> bytes:
-    return stream.read(int.from_bytes(size, "little"))
 
 
 def _end_with(parent: int) -> None:

@@ -101,7 +101,9 @@ class _Comparing:
         best: tuple[int, ...] = ()
         there = best
         for pods in ways(self._space, demand):
-            values = self._values(pods)
+            decisions = list(self._world.decisions)
+            decisions[self._world.gang] = outcome(self._instance, self._world.gang, pods)
+            values = Evaluation(self._instance, decisions).vector()
             worth = larger_is_better(self._tiers, values)
             if not best or worth > best:
                 best, there = worth, values
@@ -116,11 +118,6 @@ class _Comparing:
             return (), place
         tier = first_difference(self._tiers, self._here, there)
         return best, OtherPlace.model_construct(domain=name, possible=True, tier=tier)
-
-    def _values(self, pods: Pods) -> tuple[int, ...]:
-        decisions = list(self._world.decisions)
-        decisions[self._world.gang] = outcome(self._instance, self._world.gang, pods)
-        return Evaluation(self._instance, decisions).vector()
 
     def _why_not(self, demand: Demand) -> Reason | None:
         """What a count says against the domain; None if the rules do."""

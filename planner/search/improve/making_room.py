@@ -43,16 +43,17 @@ def steps_by_making_room(finder: FewestRestarts) -> Iterator[Step]:
 
 
 class _Room:
-    """Makes room in the plan in which nothing moves."""
+    """Makes room in the plan in which nothing moves. ``_tenants``: by node, the gangs that may leave it."""
 
     def __init__(self, finder: FewestRestarts) -> None:
         self._finder, self._instance, self._space = finder, finder.instance, finder.space
         self._speeds = [(line.speed or 0) if line.admitted else 0 for line in finder.before.lines]
         self._everywhere = frozenset(range(len(self._instance.cluster.nodes)))
         self._tenants: list[list[int]] = [[] for _ in self._instance.cluster.nodes]
-        for index, decision in enumerate(finder.unmoved):
-            for n in sorted({pod.node for pod in decision.pods}):
-                self._tenants[n].append(index)
+        for index, gang in enumerate(self._instance.gangs):
+            if (gang.movable or not gang.running) and index not in self._instance.incomplete:
+                for n in sorted({pod.node for pod in finder.unmoved[index].pods}):
+                    self._tenants[n].append(index)
 
     def targets(self) -> list[int]:
         """Gangs that could be faster or start, by what they could gain."""
@@ -107,7 +108,7 @@ class _Room:
         """The gang in a domain from which others go, one after another, and return where they can."""
         space, finder = self._space, self._finder
         space.set(index, ())
-        tenants = {i for n in nodes for i in self._tenants[n] if i != index and self._may_go(i)}
+        tenants = {i for n in nodes for i in self._tenants[n] if i != index}
         gangs, sign = self._instance.gangs, -1 if largest_first else 1
         order = sorted(tenants, key=lambda i: (sign * self._held(i), i))
         gone: list[int] = []
@@ -130,10 +131,6 @@ class _Room:
     def _held(self, index: int) -> int:
         gang = self._instance.gangs[index]
         return gang.units_of(gang.running_pods) if gang.running else gang.least_units
-
-    def _may_go(self, index: int) -> bool:
-        gang = self._instance.gangs[index]
-        return (gang.movable or not gang.running) and index not in self._instance.incomplete
 
     def _demand(self, index: int) -> Demand:
         """All pods of the gang, at the size that it has, or at its smallest."""

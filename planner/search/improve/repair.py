@@ -11,13 +11,13 @@ from models.instance.disruption_budgets import guards
 from models.instance.instance import Instance
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision
-from models.program.base_state import Pods, moves_pods
+from models.program.base_state import moves_pods
 from models.program.demand_builder import remaining_demand
 from models.queues.queue_order import must_wait
 from models.queues.reservations import due
 from models.rules.giving_way import changed, unjustified_victims
 from models.rules.registry import joint_rules
-from planner.search.free_space import FreeSpace, counts_of
+from planner.search.free_space import FreeSpace, Pods, counts_of
 from planner.search.start.greedy import place
 
 MAX_ELSEWHERE = 100

@@ -537,7 +537,9 @@ class _Finder:
         """
         before, others = set[int](), set[int]()
         for other in self._late(index, at):
-            (before if self._before(other, index) else others).update(self._new[other])
+            starts = self.decisions[other].decision in STARTS
+            ahead = starts and self._places[other] < self._places[index]
+            (before if ahead else others).update(self._new[other])
         return before, others
 
     def _ends_by(self, other: int, index: int, at: int) -> bool:
@@ -554,11 +556,6 @@ class _Finder:
         return sorted(
             o for o in self._new if not may_come(self._instance, self._gangs[o], own, seconds)
         )
-
-    def _before(self, other: int, index: int) -> bool:
-        """Whether another gang that starts comes before the gang in the queue."""
-        starts = self.decisions[other].decision in STARTS
-        return starts and self._places[other] < self._places[index]
 
     def _held_for(self, index: int, start: int, pods: tuple[PodPlacement, ...]) -> Reserved:
         gang, nodes = self._gangs[index], frozenset(pod.node for pod in pods)

@@ -53,16 +53,12 @@ def _limits(space: FreeSpace, gang: int, role: RoleDemand) -> tuple[Limit, ...]:
             found[key][domains] = np.minimum(found[key][domains], list(most.values()))
         else:
             found[key] = np.minimum(found[key], most)
+    of = space.instance.cluster.domain_of[-1]
     return tuple(
         # at the node level the arrays go by node
-        Limit(level, most[_domains(space)] if level == tree.levels else most, roles)
+        Limit(level, most[list(of)] if level == tree.levels else most, roles)
         for (level, roles), most in found.items()
     )
-
-
-def _domains(space: FreeSpace) -> IntArray:
-    """The domain of every node at the node level."""
-    return np.array(space.instance.cluster.domain_of[-1], np.int64)
 
 
 def narrowed(space: FreeSpace, demand: Demand, limits: Limits) -> Demand:

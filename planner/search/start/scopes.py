@@ -200,14 +200,12 @@ def _domains(tries: Sequence[_Try], level: int) -> Iterator[Scope]:
         found = [
             (at, tightest(domains, keys[at])) for at, domains in enumerate(left) if len(domains)
         ]
-        at, domain = min(found, key=lambda f: _values(keys[f[0]], f[1]))
+        at, domain = min(
+            found, key=lambda f: [int(key(as_array((f[1],)))[0]) for key in keys[f[0]]]
+        )
         one = tries[at]
         yield Scope(one.demand, one.space.arrays.tree.nodes(level, domain), one.model)
         left[at] = left[at][left[at] != domain]
-
-
-def _values(keys: Sequence[Key], domain: int) -> list[int]:
-    return [int(key(as_array((domain,)))[0]) for key in keys]
 
 
 def _around(tries: Sequence[_Try], level: int) -> Iterator[Scope]:

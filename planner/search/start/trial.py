@@ -87,9 +87,12 @@ class Trial:
         placed = []
         for role, index, n in sorted(self._chosen, key=lambda c: (c[0].role, c[1])):
             mask: int | None = 0
-            if role.gpus:
-                pool = pools[n]
-                mask = self._whole(n, role) if pool is None else _take(pool, role.gpus)
+            if role.gpus and (pool := pools[n]) is not None:
+                mask = sum(1 << gpu for gpu in pool[: role.gpus])
+                del pool[: role.gpus]
+            elif role.gpus:  # where the node chooses, only a pod of the whole node has indices
+                node, here = self._space.instance.cluster.nodes[n], self._space.by_node[n]
+                mask = here.mask if not here.unknown and role.gpus == node.gpus else None
             placed.append(PodPlacement(role.role, index, n, mask))
         return tuple(placed)
 
@@ -225,17 +228,6 @@ class Trial:
         used = self._used.setdefault(n, {})
         for resource, amount in ((PODS, 1), *role.requests):
             used[resource] = used.get(resource, 0) + amount
-
-    def _whole(self, n: int, role: RoleDemand) -> int | None:
-        node, node_space = self._space.instance.cluster.nodes[n], self._space.by_node[n]
-        return node_space.mask if not node_space.unknown and role.gpus == node.gpus else None
-
-
-def _take(pool: list[int], count: int) -> int:
-    """Take the first GPUs from the pool; returns their mask."""
-    mask = sum(1 << i for i in pool[:count])
-    del pool[:count]
-    return mask
 
 
 MAX_NUMBERS = 8
