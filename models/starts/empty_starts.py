@@ -272,7 +272,7 @@ class EmptyStarts:
             cluster=replace(
                 instance.cluster,
                 nodes=tuple(
-                    _in_order(instance, node) if self._in_order else unshared(instance, node)
+                    _empty(instance, node) if self._in_order else unshared(instance, node)
                     for node in nodes
                 ),
             ),
@@ -332,18 +332,22 @@ def _is_in_order(node: Node) -> bool:
     )
 
 
-def _in_order(instance: Instance, node: Node) -> Node:
-    """The node if it were ready, uncordoned and healthy, and no pod held anything of it."""
-    node = unshared(instance, node, repaired=True)
+def in_order(node: Node, **more: object) -> Node:
+    """The node ready, uncordoned, without the taints of a condition, and with healthy GPUs."""
     return replace(
         without_conditions(node),
         ready=True,
         unschedulable=False,
         unhealthy=node.partitioned,
         unknown_unhealthy=node.unknown_partitioned,
-        allocatable=tuple(sorted(node.at_most.items())),
-        held=(),
+        **more,  # type: ignore[arg-type]
     )
+
+
+def _empty(instance: Instance, node: Node) -> Node:
+    """The node if it were in order, and no pod held anything of it."""
+    node = unshared(instance, node, repaired=True)
+    return in_order(node, allocatable=tuple(sorted(node.at_most.items())), held=())
 
 
 def _scopes(empty: Instance, index: int) -> Iterator[int | None]:

@@ -44,7 +44,7 @@ from planner.search.promises.holding_nodes import (
     with_proofs_of,
 )
 from planner.search.promises.reservations import with_reservations
-from planner.search.start.greedy import OTHERS, greedy, late
+from planner.search.start.greedy import greedy, late
 from planner.search.start.warm_start import resume
 
 WHOLE_BELOW = 4000
@@ -137,8 +137,8 @@ class Search:
             base = base_decisions(self.instance)
             self.instance, turns = hold_nodes(self.instance, base, self._budget)
             resumed = in_due_time(self.instance, resume(self.instance, base, self._budget))
-            self._in_turn = partial(plan_in_turn, self.instance, turns, base)
-            start = self._in_turn(partial(greedy, self.instance, ended=late(self._budget)))
+            filled = partial(greedy, self.instance, ended=late(self._budget))
+            start = plan_in_turn(self.instance, turns, base, filled)
             self._one_at_a_time = effective_by_priority(Evaluation(self.instance, start))
             start = better(self.instance, start, resumed)
             ledger = Ledger(self.instance, start)
@@ -321,16 +321,8 @@ class Search:
         return exact
 
     def _search_slots(self, slots: SlotSearch, *, tolerant: bool) -> None:
-        """Solve one tier after the other by counting slots.
-
-        Where plans do not follow, as cores, memory or parts of GPUs decide, other orders at the start come
-        first: one of them is often better than all that the search finds.
-        """
+        """Solve one tier after the other by counting slots."""
         ledger, budget = slots.ledger, slots.budget
-        for order in () if slots.follows or self._searches else OTHERS:
-            if not budget.exhausted():
-                filled = partial(greedy, self.instance, ended=budget.exhausted, order=order)
-                ledger.offer(self._in_turn(filled))
         if self._pairs >= WHOLE_BELOW and not (slots.follows or tolerant):
             slots.begin(partial(self._refilled, ledger))
         if tolerant:

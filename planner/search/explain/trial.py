@@ -15,7 +15,8 @@ from models.instance.cluster import Node
 from models.instance.solution import GangDecision
 from models.program.linear_program import Question
 from models.rules.registry import named
-from planner.search.explain.world import One, Pods, World, in_order, in_turn, needed, node_faults
+from models.starts.empty_starts import in_order
+from planner.search.explain.world import One, Pods, World, in_turn, needed, node_faults
 from planner.search.free_space import FreeSpace
 
 Way = Callable[[World], object]

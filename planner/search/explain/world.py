@@ -86,17 +86,6 @@ def named(gang: Gang, **more: object) -> dict[str, object]:
     return {"gang": "/".join(gang.key), "priority": gang.shown_priority, **more}
 
 
-def in_order(node: Node) -> Node:
-    """The node ready, uncordoned, without the taints of a condition, and with healthy GPUs."""
-    return replace(
-        without_conditions(node),
-        ready=True,
-        unschedulable=False,
-        unhealthy=node.partitioned,
-        unknown_unhealthy=node.unknown_partitioned,
-    )
-
-
 def node_faults(node: Node) -> tuple[str, ...]:
     """Codes of what is wrong with a node; none if nothing is."""
     tainted = len(without_conditions(node).taints) < len(node.taints)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
-from typing import NamedTuple
 
 from models.instance.gang import Role
 from models.instance.instance import Instance
@@ -40,34 +38,11 @@ MAX_SIZES = 8
 """Sizes of a role that are tried above its smallest."""
 
 
-class Order(NamedTuple):
-    """Who goes first among gangs of a priority.
-
-    ``large_gangs``: large gangs do, not large pods. ``old``: of gangs of equal pods without whole GPUs, old
-    ones do, not those that take least.
-    """
-
-    large_gangs: bool = False
-    old: bool = False
-
-    def key(self, instance: Instance, demand: Demand) -> tuple[int, ...]:
-        gang = -_units(instance, demand) if self.large_gangs else 0
-        largest = max((role.gpus for role in demand.roles), default=0)
-        pods = 0 if demand.gpus or self.old else sum(role.count for role in demand.roles)
-        age = instance.age(instance.gangs[demand.gang])
-        return gang, -largest, _rank(instance, demand), -demand.gpus, pods, -age
-
-
-FIRST, *OTHERS = (Order(*flags) for flags in product((False, True), repeat=2))
-"""The order that is tried in any case, and those that may better it where cores, memory or parts decide."""
-
-
 def greedy(
     instance: Instance,
     base: Sequence[GangDecision],
     *,
     ended: Question = never,
-    order: Order = FIRST,
 ) -> tuple[GangDecision, ...]:
     """Place or complete every gang that still fits when its turn comes, elastic gangs at ``min``.
 
@@ -75,7 +50,7 @@ def greedy(
     """
     space = FreeSpace(instance, base)
     decisions = list(base)
-    for gang in _place_all(space, queue(space, order), ended):
+    for gang in _place_all(space, queue(space), ended):
         decisions[gang] = space.decision(gang)
     return tuple(decisions)
 
@@ -157,7 +132,7 @@ def _ranks(instance: Instance) -> dict[str, int]:
     return found
 
 
-def queue(space: FreeSpace, order: Order = FIRST) -> list[Demand]:
+def queue(space: FreeSpace) -> list[Demand]:
     """Demands of the gangs that wait or lack pods, in the order in which they are tried.
 
     By ``queue_key``; gangs of a strict queue take the places that they have in its order.
@@ -169,7 +144,7 @@ def queue(space: FreeSpace, order: Order = FIRST) -> list[Demand]:
         demand = missing_demand(space, index)
         if demand.possible:
             found.append(demand)
-    found.sort(key=lambda demand: queue_key(instance, demand, order))
+    found.sort(key=lambda demand: queue_key(instance, demand))
     of = {demand.gang: demand for demand in found}
     return [of[gang] for gang in line_up(instance, [demand.gang for demand in found])]
 
@@ -180,20 +155,18 @@ def missing_demand(space: FreeSpace, gang: int) -> Demand:
     return remaining_demand(space.instance, gang, counts, space.pods[gang])
 
 
-def queue_key(
-    instance: Instance, demand: Demand, order: Order = FIRST
-) -> tuple[bool, int, bool, bool, tuple[int, ...], int]:
-    """Sort key: gangs within their guarantee, priority, starvation, running gangs first, then the order."""
+def queue_key(instance: Instance, demand: Demand) -> tuple[bool, int, bool, bool, tuple[int, ...]]:
+    """Sort key: gangs within their guarantee, priority, starvation, running gangs first, then large pods.
+
+    Of gangs of equal pods without whole GPUs those go first that take least, then as of others the old ones.
+    """
     gang = instance.gangs[demand.gang]
     within, aged = within_guarantee(instance, gang), instance.aged(gang)
-    return (
-        not within,
-        -gang.priority,
-        not aged,
-        not gang.running,
-        order.key(instance, demand),
-        demand.gang,
-    )
+    largest = max((role.gpus for role in demand.roles), default=0)
+    pods = 0 if demand.gpus else sum(role.count for role in demand.roles)
+    size = (-largest, _rank(instance, demand), -demand.gpus, pods)
+    order = (*size, -instance.age(gang), demand.gang)
+    return not within, -gang.priority, not aged, not gang.running, order
 
 
 def admit(
