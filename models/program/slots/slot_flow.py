@@ -50,6 +50,7 @@ class SlotFlow:
     """``level``: of the domains; -1: all nodes of a GPU model are one set.
 
     ``homes``: by kind, and by set of nodes, a variable: gangs of small pods that are whole there.
+    ``variables``: how many a solution that says all this has at least.
     """
 
     def __init__(self, model: Slots, parts: Iterable[Reshaped], level: int) -> None:
@@ -71,6 +72,7 @@ class SlotFlow:
         for own in self.sets:
             for left in own.left:
                 self._program.at_least(left, 0)
+        self.variables = len(self._program.lower)
 
     def _sets(self) -> Iterator[NodeSet]:
         cluster = self._model.instance.cluster

@@ -394,14 +394,17 @@ class SlotSearch:
         if not stayed:
             self._prove(problem, last, rough=True)
             ledger.reopen()
-        for position in range(last, len(tiers)):
-            if self.budget.exhausted():
-                break
-            with suppress(Interrupted):
-                self._tell_apart(problem, position)
-                if not problem.in_parts:  # their geometry decides, everywhere at once
-                    self._prove(problem, position + 1, rough=True)
-                    ledger.reopen()
+        with closing(OpenGoals(self.budget)) as goals:
+            for position in range(last, len(tiers)):
+                if self.budget.exhausted():
+                    break
+                with suppress(Interrupted):
+                    self._tell_apart(problem, position)
+                    if not problem.in_parts:  # their geometry decides, everywhere at once
+                        self._prove(problem, position + 1, rough=True, aside=goals)
+                        ledger.reopen()
+            goals.conclude()
+        ledger.reopen()
         self._prove(problem, len(tiers))
         ledger.reopen()
 
@@ -414,18 +417,24 @@ class SlotSearch:
         expression = problem.expression(tier)
         if not known or expression is None:
             return
-        stated = zip(map(problem.expression, ledger.tiers[:position]), range(position), strict=True)
-        rows = tuple(
-            kept(one, ledger.required(p), maximize=ledger.tiers[p].sense == "max")
-            for one, p in stated
-            if one is not None and one.terms
-        )
-        goal = Goal(expression, tier.sense == "max", rows)
-        with problem.fixed(problem.ways, known):
-            seconds = self.budget.seconds_left() * SHARE
-            found = branch(problem.program, goal, self.budget, nodes=NODES, seconds=seconds)
-        if found.values:
-            ledger.offer(problem.decode(found.values), found.values)
+        rows = list[Kept]()
+        for p, own in enumerate(ledger.tiers[:position]):
+            one, largest = problem.expression(own), own.sense == "max"
+            if (
+                one is not None and one.terms
+            ):  # a plan may be better than the solution that it follows
+                worst = (min if largest else max)(ledger.required(p), one.value(known))
+                rows.append(kept(one, worst, maximize=largest))
+        goal = Goal(expression, tier.sense == "max", tuple(rows))
+        for held in (range(len(known)), problem.ways):
+            hint = problem.latest if problem.latest is not known else ()
+            with problem.fixed(held, known):
+                seconds = self.budget.seconds_left() * SHARE / 2
+                found = branch(
+                    problem.program, goal, self.budget, nodes=NODES, seconds=seconds, hint=hint
+                )
+            if found.values:
+                ledger.offer(problem.decode(found.values), found.values)
 
     def run_once(self) -> None:
         """Solve one tier after the other, and leave them closed: so tolerances are granted once."""

@@ -49,8 +49,8 @@ Improvement = Callable[[Sequence[GangDecision]], Sequence[GangDecision]]
 Question = Callable[[Program, Budget], Answer]
 """Asks an engine about a program, within a budget."""
 
-Accept = Callable[[Answer], bool]
-"""Takes over an answer; returns whether the plan stays as it is."""
+Accept = Callable[[Answer, bool], bool]
+"""Takes over an answer, or only its bound; returns whether the plan stays as it is."""
 
 
 class OpenGoals:
@@ -80,24 +80,25 @@ class OpenGoals:
         self._asked.append((ask, own, accept, spent, spent.effort))
 
     def conclude(self) -> bool:
-        """Take over the answers in their order until the plan changes; returns whether it stayed as it was.
+        """Take over the answers in their order; returns whether the plan stayed as it was.
 
-        What no thread has begun yet is asked here, as long as the budget lasts.
+        Once it has changed only bounds are, which hold for better plans, too. What no thread has begun yet is
+        asked here, as long as the budget lasts.
         """
         budget = self._budget
         here = [
             ask() if own.cancel() and not budget.exhausted() else None
             for ask, own, *_ in self._asked
         ]
+        stayed = True
         for (_, own, accept, spent, before), answered in zip(self._asked, here, strict=True):
             if answered is None and own.cancelled():
                 break
             found = answered or own.result()
             budget.spend(spent.effort - before, spent.calls)
             budget.clocked |= spent.clocked
-            if not accept(found):
-                return False
-        return True
+            stayed = accept(found, stayed) and stayed
+        return stayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,16 +287,22 @@ class TierSearch:
             else:
                 question = self._question(position, goal, relaxed.bound, max(share, LP_SHARE))
                 self.aside.add(program, question, self._accepting(position))
+                self.answered[position] = self.ledger.incumbent.values[:position], False
         return relaxed.proof
 
-    def _accepting(self, position: int) -> Callable[[Answer], bool]:
-        """Takes over an answer that comes later, and says whether the plan is as it is now."""
+    def _accepting(self, position: int) -> Accept:
+        """Takes over an answer that comes later, or its bound, and says whether the plan is as it is now."""
         ledger, plan = self.ledger, self.ledger.incumbent
 
-        def accept(answer: Answer) -> bool:
+        def accept(answer: Answer, whole: bool) -> bool:  # noqa: FBT001  # see Accept
             ledger.reopen()
             ledger.close_all(position)
-            self._conclude(position, answer)
+            if whole:
+                self._conclude(position, answer)
+            elif (
+                answer.status is not Status.INFEASIBLE
+            ):  # which says something of the plan as it was
+                self._adopt(position, replace(answer, values=()))
             return ledger.incumbent is plan
 
         return accept

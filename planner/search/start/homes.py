@@ -218,7 +218,8 @@ class _Homes:
     def __init__(self, model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
         self._model, self._space, self._values = model, space, values
         self._sets: MeshPlaces | None = None
-        self.flow = None if model.flow is None else FlowPlaces(model.flow, values, space)
+        said = model.flow is not None and len(values) >= model.flow.variables
+        self.flow = FlowPlaces(model.flow, values, space) if model.flow and said else None
         self._left = {path: _values(homes, values) for path, homes in model.homes.items()}
         self._loose = _values(model.loose, values)
         self._spread = {} if model.spread is None else model.spread.pods(values)
