@@ -35,7 +35,10 @@ class SpreadKind:
 
 
 class SlotSpread:
-    """The kinds of one model, and their rows, which are added to its program."""
+    """The kinds of one model, and their rows, which are added to its program.
+
+    ``variables``: how many a solution that says all this has at least.
+    """
 
     def __init__(
         self, model: Slots, most: Mapping[int, int], alone: frozenset[int] = frozenset()
@@ -51,6 +54,7 @@ class SlotSpread:
         for key, kind in self.kinds.items():
             kind.pods = self._pods_of(key, kind)
         self._share()
+        self.variables = len(self._program.lower)
 
     def _kinds(self) -> dict[Key, SpreadKind]:
         found: dict[Key, SpreadKind] = {}

@@ -417,13 +417,13 @@ class SlotSearch:
         expression = problem.expression(tier)
         if not known or expression is None:
             return
-        rows = list[Kept]()
-        for p, own in enumerate(ledger.tiers[:position]):
-            one, largest = problem.expression(own), own.sense == "max"
-            if (
-                one is not None and one.terms
-            ):  # a plan may be better than the solution that it follows
-                worst = (min if largest else max)(ledger.required(p), one.value(known))
+        before, rows = list(map(problem.expression, ledger.tiers[:position])), list[Kept]()
+        values = [*known, *[0] * len(problem.program.lower)]
+        for p, one in enumerate(before):
+            largest = ledger.tiers[p].sense == "max"
+            if one is not None and one.terms:
+                # a plan may be better than the solution that it follows
+                worst = (min if largest else max)(ledger.required(p), one.value(values))
                 rows.append(kept(one, worst, maximize=largest))
         goal = Goal(expression, tier.sense == "max", tuple(rows))
         for held in (range(len(known)), problem.ways):

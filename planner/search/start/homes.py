@@ -218,11 +218,11 @@ class _Homes:
     def __init__(self, model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
         self._model, self._space, self._values = model, space, values
         self._sets: MeshPlaces | None = None
-        said = model.flow is not None and len(values) >= model.flow.variables
-        self.flow = FlowPlaces(model.flow, values, space) if model.flow and said else None
+        flow, spread, known = model.flow, model.spread, len(values)
+        self.flow = FlowPlaces(flow, values, space) if flow and known >= flow.variables else None
         self._left = {path: _values(homes, values) for path, homes in model.homes.items()}
         self._loose = _values(model.loose, values)
-        self._spread = {} if model.spread is None else model.spread.pods(values)
+        self._spread = spread.pods(values) if spread and known >= spread.variables else {}
         for own in {id(own): own for own in self._spread.values()}.values():
             for domain, slots in own.items():
                 _take(self._loose, domain, slots)
