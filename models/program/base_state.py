@@ -62,8 +62,8 @@ NodeUsages = Mapping[int, Mapping[int, tuple[NodeUsage, ...]]]
 """By node and choice (its position among the choices): what each of its options leaves there."""
 
 
-def node_usages(instance: Instance, choices: Sequence[Choice]) -> NodeUsages:
-    """Usages of every node on which it is decided who stays."""
+def node_usages(instance: Instance, choices: Sequence[Choice], rooms: Sequence[Room]) -> NodeUsages:
+    """Usages of nodes on which it is decided who stays: that may take pods, or whose sets depend on that."""
     found: dict[int, dict[int, tuple[NodeUsage, ...]]] = {}
     for number, choice in enumerate(choices):
         always = set(choice.always)
@@ -77,7 +77,12 @@ def node_usages(instance: Instance, choices: Sequence[Choice]) -> NodeUsages:
                 row[position] = here.get(n, NodeUsage())
         for n, row in by_node.items():
             found.setdefault(n, {})[number] = tuple(row)
-    return {n: found[n] for n in sorted(found)}
+    nodes = instance.cluster.nodes
+    return {
+        n: usages
+        for n, usages in sorted(found.items())
+        if instance.schedulable(nodes[n]) or needs_cases(nodes[n], rooms[n], usages)
+    }
 
 
 def usage_by_node(
@@ -229,19 +234,9 @@ def build_base_state(
         )
     room = rooms(instance, always)
     kept = keeping(instance, choices, room)
-    usages = _with_kept(_deciding(instance, node_usages(instance, choices), room), choices, kept)
+    usages = _with_kept(node_usages(instance, choices, room), choices, kept)
     held = tuple(known_masks(instance, always))
     return BaseState(choices, tuple(away), room, held, usages, kept)
-
-
-def _deciding(instance: Instance, node_usages: NodeUsages, room: Sequence[Room]) -> NodeUsages:
-    """Usages of nodes that may take pods, or whose GPU sets depend on who stays."""
-    nodes = instance.cluster.nodes
-    return {
-        n: usages
-        for n, usages in node_usages.items()
-        if instance.schedulable(nodes[n]) or needs_cases(nodes[n], room[n], usages)
-    }
 
 
 def _with_kept(

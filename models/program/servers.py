@@ -106,15 +106,6 @@ class Server:
     standing: Mapping[int, int] = field(default_factory=dict)
     usages: Mapping[int, tuple[NodeUsage, ...]] = field(default_factory=dict)
 
-    @property
-    def gpu_name(self) -> str | None:
-        return self.node.model.gpu if self.node.model else None
-
-    @property
-    def most_left(self) -> int:
-        options = self.usages.values()
-        return sum(max(gpus_used(left, self.room.mask) for left in one) for one in options)
-
 
 def gpus_used(left: NodeUsage, mask: int) -> int:
     """GPUs that could be free but are held under this usage."""
@@ -255,9 +246,11 @@ def _by_number(program: Program, server: Server, admits: Admits) -> Supply:
         return Supply(free, 0)
     for _, count, stays in held:
         free.add_linear(stays, -count)
-    if server.most_left <= gpus:
+    options = server.usages.values()
+    most_left = sum(max(gpus_used(left, room.mask) for left in one) for one in options)
+    if most_left <= gpus:
         return Supply(free, gpus, held)
-    beyond, full = server.most_left - gpus, program.boolean()
+    beyond, full = most_left - gpus, program.boolean()
     excess = program.integer(0, beyond)
     free.add(excess)
     program.at_most(Linear().add(excess).add(full, -beyond))

@@ -454,8 +454,12 @@ class MaximalSpace:
         self.instance = instance
         comes = {
             claim(instance, index)
-            for index in range(len(instance.gangs))
-            if _may_get_pods(instance, index)
+            for index, gang in enumerate(instance.gangs)
+            if (  # some plan puts a new pod of it on a node
+                gang.movable or gang.elastic or index in instance.incomplete
+                if gang.running
+                else gang.hold is None
+            )
         }
         highest = max(comes, key=lambda own: own.priority, default=None)
         owners = [own for own in comes if own.rights]
@@ -496,11 +500,3 @@ class MaximalSpace:
             for index, gang in enumerate(self.instance.gangs)
         )
         return replace(self.instance, gangs=gangs)
-
-
-def _may_get_pods(instance: Instance, index: int) -> bool:
-    """Whether some plan puts a new pod of the gang on a node."""
-    gang = instance.gangs[index]
-    if not gang.running:
-        return gang.hold is None
-    return gang.movable or gang.elastic or index in instance.incomplete

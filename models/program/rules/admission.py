@@ -54,9 +54,9 @@ def one_model(model: Model, gang: GangVariables, _topology: Topology) -> None:
 def nodes_by_model(model: Model, owner: GangVariables) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
     for piece in owner.pieces:
-        name = model.servers[piece.n].gpu_name
-        if name is not None:
-            found.setdefault(name, set()).add(piece.n)
+        server = model.servers[piece.n].node.model
+        if server is not None:
+            found.setdefault(server.gpu, set()).add(piece.n)
     return found
 
 

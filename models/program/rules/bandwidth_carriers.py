@@ -77,7 +77,10 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
     """
     program, instance, demand = model.program, model.instance, gang.demand
     standing = dict(demand.standing)
-    floor = _standing_ideal(instance, gang)
+    models = tuple(m for n in standing if (m := instance.cluster.nodes[n].model))
+    floor = None
+    if models:
+        floor = ideal_of(instance, gang.gang, demand.counts, models, demand.total_gpus)
     carriers: list[Carrier] = []
     carried: dict[int, Linear] = {n: Linear() for n in standing}
     known: dict[tuple[SetType, int, int | None], Rates] = {}
@@ -143,15 +146,6 @@ def rates_of(
             rates = (set_inside_MBps(node, own), network_MBps(node, own))
             found.setdefault(rates, []).append(variable)
     return found
-
-
-def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
-    nodes = instance.cluster.nodes
-    models = tuple(m for n, _ in gang.demand.standing if (m := nodes[n].model))
-    demand = gang.demand
-    if not models:
-        return None
-    return ideal_of(instance, gang.gang, demand.counts, models, demand.total_gpus)
 
 
 def _group(model: Model, gang: GangVariables, n: int) -> int | None:

@@ -48,7 +48,12 @@ class SlotMeshes:
         """``modes``: each with the oversubscription between its servers, None of one that is on one."""
         self.kind = kind
         self._program = program
-        asked = self._asked([pair for pair in modes if _is_held_to(pair[0], kind.nodes)])
+        own_modes = [
+            (mode, over)
+            for mode, over in modes
+            if (roles := mode.option.demand.gpu_roles) and all(r.nodes <= kind.nodes for r in roles)
+        ]
+        asked = self._asked(own_modes)
         by_size = dict[int, frozenset[int]]()
         for own in asked:
             size = next(iter(own)).bit_count()
@@ -156,9 +161,3 @@ class SlotMeshes:
                 if not any(used <= gone and covers(own, pattern) for own, used in found):
                     found.append((pattern, gone))
         return [(pattern, gone) for pattern, gone in found if any(pattern)]
-
-
-def _is_held_to(mode: Mode, nodes: frozenset[int]) -> bool:
-    """Whether a gang has GPUs, all of them on some of these nodes."""
-    roles = mode.option.demand.gpu_roles
-    return bool(roles) and all(role.nodes <= nodes for role in roles)

@@ -56,9 +56,10 @@ def hold_parts(
         for resource, own in supplied.items():
             # pods that stay may hold more than there is
             own.constant += max(0, offered[resource], staying[n, resource])
-    found = []
+    found, known = [], reshaping(instance)
     for one, nodes in _groups(instance):
-        kinds = _kinds(instance, nodes, rooms)
+        kinds: dict[GpuRoom | None, int] = {None: sum(rooms[n].free_gpus for n in nodes)}
+        kinds |= Counter(room for n in nodes for room in known[n].rooms)
         sets = _sets(one, kinds)
         if sets is not None:
             opened = _fill(program, kinds, sets, one.resources, supplied)
@@ -73,12 +74,6 @@ def hold_parts(
 
 Kinds = Mapping[GpuRoom | None, int]
 """How many GPUs have so much room left; None: are idle."""
-
-
-def _kinds(instance: Instance, nodes: Iterable[int], rooms: Sequence[Room]) -> Kinds:
-    known = reshaping(instance)
-    kinds: dict[GpuRoom | None, int] = {None: sum(rooms[n].free_gpus for n in nodes)}
-    return kinds | Counter(room for n in nodes for room in known[n].rooms)
 
 
 def _used(

@@ -72,19 +72,15 @@ def solve_goal(
     if found.status is Status.INFEASIBLE:
         most = min(effort, budget.effort_left() * share, seconds)
         small = exact and len(program.lower) <= LARGEST_CONFIRMED and not budget.exhausted()
-        answer = _doubted(program, goal, budget, most, incumbent) if small else answer
+        if small:  # HiGHS finds no plan, though the incumbent has all that is asked for
+            answer = solve_exactly(program, goal.better_than(incumbent), budget, most)
+            nothing = answer.status is Status.INFEASIBLE
+            answer = replace(answer, bound=incumbent) if nothing else answer
     elif found.values or not answer.values:
         answer = found
     if sign * answer.bound > sign * relaxed:
         answer = replace(answer, bound=relaxed, exact=True)
     return answer
-
-
-def _doubted(program: Program, goal: Goal, budget: Budget, effort: float, incumbent: int) -> Answer:
-    """The answer of CP-SAT where HiGHS finds no plan, though the incumbent has all that is asked for."""
-    answer = solve_exactly(program, goal.better_than(incumbent), budget, effort)
-    nothing = answer.status is Status.INFEASIBLE
-    return replace(answer, bound=incumbent) if nothing else answer
 
 
 def confirm(

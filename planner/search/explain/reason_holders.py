@@ -147,7 +147,11 @@ class _Places:
             return
         for inside, gone in islice(self._emptied(demand, role, level), MAX_TRIED):
             every = self._instance.gangs[gang].required is not None
-            wanted = demand.on_gpus(inside) if every else _on(demand, role, inside)
+            own = (
+                replace(one, nodes=one.nodes & inside) if one is role else one
+                for one in demand.roles
+            )
+            wanted = demand.on_gpus(inside) if every else replace(demand, roles=tuple(own))
             found = self._needed(wanted, gone)
             if self._late():
                 return
@@ -267,9 +271,3 @@ class _Places:
 
 
 _priority = attrgetter("priority")
-
-
-def _on(demand: Demand, role: RoleDemand, nodes: frozenset[int]) -> Demand:
-    """The same demand with one of its roles on these nodes only."""
-    own = (replace(one, nodes=one.nodes & nodes) if one is role else one for one in demand.roles)
-    return replace(demand, roles=tuple(own))

@@ -17,7 +17,7 @@ from models.documents.cluster import Taint
 from models.documents.gang import Toleration
 from models.documents.reason import MAX_NAMED
 from models.instance.eligibility import tolerated, without_conditions
-from models.instance.gang import Role, label_texts, shown
+from models.instance.gang import label_texts, shown
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
 from models.instance.reshaping import unshared
@@ -176,22 +176,18 @@ def _unmatched(
     """What a role asks of its nodes, and which of these taints it does not tolerate."""
     spec = instance.gangs[demand.gang].roles[role.role]
     keys = sorted({t.key for t in taints if not tolerated(spec.tolerations, (t,))})
+    terms = label_texts(spec.node_selector)
+    terms += [shown(spec.node_affinity)] if spec.node_affinity else []
+    terms += [f"model {spec.model}"] if spec.model else []
+    required = shortened(", ".join(terms), MAX_REQUIRED) if terms else None
     who = _who(instance, demand, role)
-    return {**who, "nodes_with": _required(spec), "taints": keys[:MAX_NAMED]}
+    return {**who, "nodes_with": required, "taints": keys[:MAX_NAMED]}
 
 
 def _who(instance: Instance, demand: Demand, role: RoleDemand) -> dict[str, Any]:
     """The role, where the gang has several."""
     roles = instance.gangs[demand.gang].roles
     return {"role": roles[role.role].name} if len(roles) > 1 else {}
-
-
-def _required(spec: Role) -> str | None:
-    """What a role asks of its nodes."""
-    terms = label_texts(spec.node_selector)
-    terms += [shown(spec.node_affinity)] if spec.node_affinity else []
-    terms += [f"model {spec.model}"] if spec.model else []
-    return shortened(", ".join(terms), MAX_REQUIRED) if terms else None
 
 
 def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Iterator[Shortage]:

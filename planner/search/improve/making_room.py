@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from models.instance.speed import FULL_SPEED
 from models.program.demand_builder import remaining_demand
+from models.program.options import standing_gpus
 from models.rules.demands import Demand
 from planner.search.free_space import Pods, counts_of
 from planner.search.improve.fewest_restarts import LEAST_FASTER, Changes, FewestRestarts, Step
@@ -110,7 +111,10 @@ class _Room:
         space.set(index, ())
         tenants = {i for n in nodes for i in self._tenants[n] if i != index}
         gangs, sign = self._instance.gangs, -1 if largest_first else 1
-        order = sorted(tenants, key=lambda i: (sign * self._held(i), i))
+        order = sorted(
+            tenants,
+            key=lambda i: (sign * (standing_gpus(self._instance, i) or gangs[i].least_units), i),
+        )
         gone: list[int] = []
         placed = self._placed(index, nodes, faster=True)
         for other in order:
@@ -127,10 +131,6 @@ class _Room:
             if not self._placed(other, self._everywhere) and gangs[other].running:
                 return None
         return {i: space.pods[i] for i in (index, *away)}
-
-    def _held(self, index: int) -> int:
-        gang = self._instance.gangs[index]
-        return gang.units_of(gang.running_pods) if gang.running else gang.least_units
 
     def _demand(self, index: int) -> Demand:
         """All pods of the gang, at the size that it has, or at its smallest."""

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, MoveSet, Solution, TierResult
+from models.program.options import standing_gpus
 from models.results.notes import left_out, tier_served, unsettled
 from models.tiers import sign
 from models.values.relocation import MOVES_UNPROVEN, PlanWorth, move_set, move_sets, plan_worth
@@ -101,11 +102,7 @@ def bounded(instance: Instance, sets: Sequence[tuple[int, ...]]) -> tuple[tuple[
     if len(sets) <= MAX_SETS:
         return tuple(sets)
 
-    def size(gangs: tuple[int, ...]) -> int:
-        moved = (instance.gangs[g] for g in gangs)
-        return sum(gang.units_of(gang.running_pods) for gang in moved)
-
-    ordered = sorted(sets, key=lambda gangs: (-size(gangs), gangs))
+    ordered = sorted(sets, key=lambda own: (-sum(standing_gpus(instance, i) for i in own), own))
     rest = tuple(sorted(gang for gangs in ordered[MAX_SETS - 1 :] for gang in gangs))
     return tuple(sorted((*ordered[: MAX_SETS - 1], rest)))
 

@@ -13,7 +13,7 @@ from itertools import chain, islice, pairwise
 
 import numpy as np
 
-from models.instance.gang import Gang, Role
+from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.solution import STARTS, GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
@@ -28,7 +28,7 @@ from models.rules.giving_way import unjustified_victims
 from models.rules.registry import own_variables
 from models.tiers import family, larger_is_better, sign
 from models.values.nearness import anchored, companions, home, suitors
-from models.values.tier_values import PLACEMENT_VALUES, Evaluation, Line, tiers_of
+from models.values.tier_values import PLACEMENT_VALUES, Evaluation, tiers_of
 from planner.search.budget import Budget
 from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal
@@ -125,7 +125,11 @@ def settle(
     lost = [
         (-(FULL_SPEED - (line.speed or 0)) * line.gang.weight_gpus, -line.gang.weight_gpus, index)
         for index, line in enumerate(lines)
-        if line.decision.decision in STARTS and line.value is not None and not _perfect(line)
+        if line.decision.decision in STARTS and line.value is not None
+        # no placement is better: at full speed in one domain of each level
+        if line.speed != FULL_SPEED
+        or line.value.share not in (None, FULL_SHARE)
+        or max(line.value.domains) > 1
     ]
     if not lost:
         return tuple(decisions)
@@ -147,13 +151,6 @@ def settle(
             space.set(index, (*held, *best))
             found[index] = space.decision(index)
     return tuple(found)
-
-
-def _perfect(line: Line) -> bool:
-    """Whether no placement is better: at full speed in one domain of each level."""
-    assert line.value is not None
-    fast = line.speed == FULL_SPEED and line.value.share in (None, FULL_SHARE)
-    return fast and max(line.value.domains) == 1
 
 
 def _placement_worth(
@@ -198,23 +195,17 @@ def start_alone(
     The full program of one finds what no trial does, which places role after role: the first may take the
     domain that only the second one could have. Nothing else changes, and nothing is proven.
     """
-    waiting = [
-        index
-        for index, (gang, one) in enumerate(zip(instance.gangs, decisions, strict=True))
-        if one.decision == "wait" and gang.hold is None and _ruled(instance, gang)
-    ]
+    waiting = list[int]()
+    for index, (gang, one) in enumerate(zip(instance.gangs, decisions, strict=True)):
+        if one.decision == "wait" and gang.hold is None and len(gang.roles) > 1:
+            required = any(role.required is not None for role in gang.roles)
+            waiting += [index] if required or own_variables(instance, gang) else []
     gangs, plan, over = instance.gangs, tuple(decisions), budget.used(ALONE_SHARE)
     for index in sorted(waiting, key=lambda i: (-gangs[i].priority, -instance.age(gangs[i]), i)):
         if over() or budget.exhausted():
             break
         plan = _placed(instance, plan, index, budget) or plan
     return plan
-
-
-def _ruled(instance: Instance, gang: Gang) -> bool:
-    """Whether it has several roles, and rules about where these are."""
-    held = any(role.required is not None for role in gang.roles)
-    return len(gang.roles) > 1 and (held or own_variables(instance, gang))
 
 
 def _placed(

@@ -192,7 +192,10 @@ class _Finder:
         ahead = Counter(self._gangs[i].priority for i in listed)
         for index in waiting if now else listed:
             priority = self._gangs[index].priority
-            if self._over() or not self._more(ahead):
+            most = self._rules.per_priority  # none behind it may hold a reservation
+            if self._over() or not any(
+                n > 0 and self._held[p, None] < most for p, n in ahead.items()
+            ):
                 break
             ahead[priority] -= 1
             promised = self._pending.pop(index, None)
@@ -226,11 +229,6 @@ class _Finder:
                 self._held[holder(self._instance, one)] += 1
                 found.append((index, one))
         return found
-
-    def _more(self, ahead: Mapping[int, int]) -> bool:
-        """Whether a gang that has not had its turn may hold a reservation."""
-        most = self._rules.per_priority
-        return any(count > 0 and self._held[p, None] < most for p, count in ahead.items())
 
     def _may_hold(self, index: int, *, promised: bool) -> bool:
         """Whether it may hold a reservation: not in the place of another that was promised one."""

@@ -71,18 +71,16 @@ def _place_all(space: FreeSpace, demands: Sequence[Demand], ended: Question) -> 
     """Place these gangs in turn; returns those that found a place."""
     placed: list[int] = []
     left = _place_each(space, demands, ended, placed)
-    # others may have made room for these under rules about pods
-    again = [demand for demand in left if _may_follow(space, demand.gang)] if placed else []
-    _place_each(space, again, ended, placed)
+    gangs = space.instance.gangs
+    # others may have made room for these under rules about pods, or started before them in a strict queue
+    again = [
+        demand
+        for demand in left
+        if demand.gang in space.rules.of
+        or place_in_line(space.instance, gangs[demand.gang]) is not None
+    ]
+    _place_each(space, again if placed else [], ended, placed)
     return placed
-
-
-def _may_follow(space: FreeSpace, gang: int) -> bool:
-    """Whether it may find a place once others have one: by rules about pods, or in a strict queue."""
-    return (
-        gang in space.rules.of
-        or place_in_line(space.instance, space.instance.gangs[gang]) is not None
-    )
 
 
 def _place_each(

@@ -94,21 +94,17 @@ def gpu_models(space: FreeSpace, demand: Demand) -> list[str | None]:
     return [*sorted(chosen or found)] or [None]
 
 
-def _on_model(space: FreeSpace, demand: Demand, model: str | None) -> Demand:
-    """All roles on one model where the gang's service has not chosen yet, or chose this one."""
-    gang = space.instance.gangs[demand.gang]
-    if model is None or open_service(space.instance, gang) is None:
-        return demand
-    return demand.on_gpus(space.instance.nodes_of_model(demand.nodes, model))
-
-
 def _variants(space: FreeSpace, demand: Demand) -> Iterator[tuple[Demand, str | None]]:
     """The demand on each node set that the rules tell apart, with each GPU model."""
-    everywhere = space.arrays.tree.everywhere
-    for nodes in node_sets(space.instance, space.instance.gangs[demand.gang], everywhere):
+    everywhere, gang = space.arrays.tree.everywhere, space.instance.gangs[demand.gang]
+    for nodes in node_sets(space.instance, gang, everywhere):
         one = demand if nodes is everywhere else demand.within(nodes)
         for model in gpu_models(space, one):
-            yield _on_model(space, one, model), model
+            own = one
+            if model is not None and open_service(space.instance, gang) is not None:
+                # all roles are on the model that its service has, or then has
+                own = one.on_gpus(space.instance.nodes_of_model(one.nodes, model))
+            yield own, model
 
 
 class _Try:
