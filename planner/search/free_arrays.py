@@ -80,21 +80,16 @@ class Tree:
             self._parents[key] = as_array(of[d.nodes[0]] for d in self._cluster.domains[level])
         return self._parents[key]
 
-    def with_model(self, model: str) -> BoolArray:
-        """Mask of the nodes with GPUs of this model."""
-        if model not in self._models:
-            nodes = self._cluster.nodes
-            found = (node.model is not None and node.model.gpu == model for node in nodes)
-            self._models[model] = np.fromiter(found, np.bool_, len(nodes))
-        return self._models[model]
-
     def mask(self, kind: Kind) -> BoolArray:
         """The nodes that pods of a kind may use, room aside."""
         _, _, nodes, model = kind
         found = np.full(len(self.every), nodes is None, dtype=np.bool_)
         if nodes is not None:
             found[np.fromiter(nodes, np.int64, len(nodes))] = True
-        return found if model is None else found & self.with_model(model)
+        if model is not None and model not in self._models:
+            own = (one.model is not None and one.model.gpu == model for one in self._cluster.nodes)
+            self._models[model] = np.fromiter(own, np.bool_, len(self.every))
+        return found if model is None else found & self._models[model]
 
 
 tree_of = once_with(Tree)

@@ -16,8 +16,8 @@ from models.instance.solution import GangDecision
 from models.program.linear_program import Question
 from models.rules.registry import named
 from models.starts.empty_starts import in_order
-from planner.search.explain.world import One, Pods, World, in_turn, needed, node_faults
-from planner.search.free_space import FreeSpace
+from planner.search.explain.world import One, World, in_turn, needed, node_faults
+from planner.search.free_space import FreeSpace, Pods
 
 Way = Callable[[World], object]
 """Whether the gang starts, or has a place, in a world."""

@@ -16,14 +16,12 @@ from models.instance.cluster import Node
 from models.instance.eligibility import without_conditions
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.solution import GangDecision, PodPlacement
+from models.instance.solution import GangDecision
 from models.rules.demands import Demand
 from models.tiers import MAINS
 from planner.search.explain.shortage import FreeCounts, shortage
-from planner.search.free_space import SET_ASIDE, FreeSpace
+from planner.search.free_space import SET_ASIDE, FreeSpace, Pods
 from planner.search.start.greedy import admit, missing_demand, queue, queue_key
-
-Pods = tuple[PodPlacement, ...]
 
 
 @dataclass(frozen=True, slots=True)

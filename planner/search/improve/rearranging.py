@@ -7,13 +7,11 @@ plan gets better by single steps: gangs go back to where they run, start, or go 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
-from itertools import chain, islice, pairwise
+from itertools import islice
 
 import numpy as np
 
-from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.solution import STARTS, GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
@@ -22,7 +20,6 @@ from models.program.formulation import formulate
 from models.program.linear_program import Interrupted, Linear
 from models.queues.queue_order import must_wait
 from models.rates.gang_bandwidth import FULL_SHARE
-from models.rates.group_bandwidth import role_kinds
 from models.rules.demands import Demand
 from models.rules.giving_way import unjustified_victims
 from models.rules.registry import own_variables
@@ -39,7 +36,7 @@ from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy, place, placements, value_with
 
 PLACEMENTS = 6
-"""Placements of one gang, whole or for each size of its groups, that are compared.
+"""Placements of one gang that are compared.
 
 Of a gang that should be beside another one as many partners are tried, and domains for both.
 """
@@ -52,35 +49,8 @@ ALONE_NODES = 200
 
 
 def ways(space: FreeSpace, demand: Demand, *, bound: bool = True) -> Iterator[Pods]:
-    """Some placements of a gang; of one in groups those by whole groups, too. ``bound``: as in ``place``.
-
-    The programs bound the bandwidth of groups by servers and by the levels that are crossed; how many pods
-    are on which side, they do not see. Two stages of two servers each are faster than three servers and one.
-    """
-    found = [placements(space, demand, bound=bound)]
-    if space.instance.gangs[demand.gang].by_rank:
-        sliced = _grouped(space.instance, demand)
-        found += [placements(space, demand, bound=bound, roles=roles) for roles in sliced]
-    return chain.from_iterable(islice(one, PLACEMENTS) for one in found)
-
-
-def _grouped(instance: Instance, demand: Demand) -> Iterator[tuple[Role, ...]]:
-    """The roles of a gang with whole groups of ranks as slices: large groups in wide domains first."""
-    gang = instance.gangs[demand.gang]
-    levels = instance.cluster.counted_levels
-    for number, role in enumerate(gang.roles):
-        count = demand.counts[number] if demand.counts else role.min
-        kinds = role_kinds(gang, role, count) or ()
-        sizes = {kind.size * kind.stride // role.gpus for kind in kinds}
-        for size in sorted(sizes, reverse=True):
-            for level in levels if 1 < size < count and not role.first_index % size else ():
-                layers = sorted({*role.slice_layers, (size, level)})
-                if all(b % a == 0 and wide < narrow for (a, narrow), (b, wide) in pairwise(layers)):
-                    (inner, within), *outer = layers
-                    sliced = replace(
-                        role, slice_size=inner, slice_level=within, outer_slices=tuple(outer)
-                    )
-                    yield (*gang.roles[:number], sliced, *gang.roles[number + 1 :])
+    """Some placements of a gang. ``bound``: as in ``place``."""
+    return islice(placements(space, demand, bound=bound), PLACEMENTS)
 
 
 def beside(

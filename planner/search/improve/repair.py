@@ -138,7 +138,10 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
         if not stays and gang not in returned
     }
     for gang in sorted(came, key=lambda gang: (_rank(space, gang), -gang)):
-        if space.original[gang] and _may_go_on(space, gang):
+        may_go = space.instance.gangs[gang].movable
+        if gang in guards(space.instance).takings or gang in protected(space.instance):
+            may_go = moves_pods(space.original[gang], space.pods[gang])  # only if it moves already
+        if space.original[gang] and may_go:
             before = space.pods[gang]
             space.set(gang, elsewhere(space, gang, n) or before)
             if space.pods[gang] != before:
@@ -166,13 +169,6 @@ def _highest_rank(space: FreeSpace, gang: int, returned: set[int]) -> tuple[bool
         if not stays and other not in returned
     }
     return max(_rank(space, one) for one in (gang, *there))
-
-
-def _may_go_on(space: FreeSpace, gang: int) -> bool:
-    """Whether a gang that runs may go elsewhere: one that is guarded only if it moves already."""
-    if gang in guards(space.instance).takings or gang in protected(space.instance):
-        return moves_pods(space.original[gang], space.pods[gang])
-    return space.instance.gangs[gang].movable
 
 
 def elsewhere(space: FreeSpace, gang: int, n: int) -> Pods:

@@ -149,7 +149,12 @@ class _Finder:
         self._space = FreeSpace(self._instance, decisions)
         self._counts = FreeCounts.of(self._space)
         self._last = min(instance.now + rules.horizon_s, LAST_TIME)
-        self._ends = sorted(self._expected())
+        ends = (
+            (end_of(self._instance, index, one), index)
+            for index, one in enumerate(decisions)
+            if one.pods
+        )
+        self._ends = sorted((end, i) for end, i in ends if end is not None and end <= self._last)
         self._found: list[Reserved] = []
         self._loose: set[tuple[str, str]] = set()
         self._pending: dict[int, Reserved] = {}
@@ -161,13 +166,6 @@ class _Finder:
             for i in changed
         }
         self._left: dict[int, frozenset[int]] = {}
-
-    def _expected(self) -> Iterator[tuple[int, int]]:
-        """(time, gang) of the gangs that end within the horizon."""
-        for index, decision in enumerate(self.decisions):
-            end = end_of(self._instance, index, decision) if decision.pods else None
-            if end is not None and end <= self._last:
-                yield end, index
 
     def _over(self) -> bool:
         late = time.monotonic()

@@ -65,11 +65,8 @@ class MeshPlaces:
         self, mode: Mode, level: int, space: FreeSpace, demand: Demand
     ) -> list[list[GpuSet]]:
         """By domain of a level, the sets that suffice, those worth least first; the tightest first."""
-        cluster, nodes, found = (
-            self._model.instance.cluster,
-            demand.nodes,
-            dict[int, list[GpuSet]](),
-        )
+        cluster, nodes = self._model.instance.cluster, demand.nodes
+        found: dict[int, list[GpuSet]] = {}
         alone = level == cluster.node_level
         over = None if alone else self._model.shapes.bounds.over(level)
         least = None if mode.shape is None else mode.shape.inside

@@ -47,8 +47,12 @@ def spread(arrays: FreeArrays, count: int, room: Room, used: IntArray) -> Iterat
         if level >= arrays.tree.levels - 1:
             yield from _pieces(count, room)
             return
-        of = arrays.tree.domain_of[level + 1][room.nodes]
-        inside = of == _roomiest(arrays, level + 1, room, used)
+        domains = arrays.tree.domain_of[level + 1]
+        of = domains[room.nodes]
+        pods = sums(of, room.pods, arrays.tree.sizes[level + 1])
+        # the one with room for most pods, of those that the gang uses already if there are some
+        keys = (_unused(domains[used]), by(-pods), by(arrays.idle(level + 1)))
+        inside = of == tightest(np.flatnonzero(pods), keys)
         full = room.part(inside)
         yield from zip(full.nodes.tolist(), full.pods.tolist(), strict=True)
         count -= int(full.pods.sum())
@@ -85,14 +89,6 @@ def _narrowest(arrays: FreeArrays, count: int, room: Room, used: IntArray) -> tu
             best = tightest(fitting, (_unused(of[used]), by(found), by(arrays.idle(level))))
             return level, room.part(of[room.nodes] == best)
     return -1, room
-
-
-def _roomiest(arrays: FreeArrays, level: int, room: Room, used: IntArray) -> int:
-    """The domain with room for most pods, one that the gang uses already if there is one."""
-    of = arrays.tree.domain_of[level]
-    found = sums(of[room.nodes], room.pods, arrays.tree.sizes[level])
-    keys = (_unused(of[used]), by(-found), by(arrays.idle(level)))
-    return tightest(np.flatnonzero(found), keys)
 
 
 def _unused(domains: IntArray) -> Key:
