@@ -389,7 +389,10 @@ class _Running:
             if self._movable:
                 there = [p for p in gang.running_pods if self._has(count, p)]
                 sets, every, loose = self._staying.sets(there)
-                options += [self._moved(count, stays, loose=loose) for stays in sets]
+                effect = Effect(gang.units_of(there), self._gpus, moved=True)
+                for option in (self._option(count, stays, effect) for stays in sets):
+                    demand = replace(option.demand, loose=loose)
+                    options.append(replace(option, demand=demand))
                 complete &= every
         return [o for o in options if o.demand.possible], complete
 
@@ -401,15 +404,6 @@ class _Running:
             vacates = tuple(sorted({p.node for p in gone if p.node is not None}))
         lost = self._gang.units_of(gone)
         return self._option(counts, stays, Effect(self._gpus - lost, lost, vacates=vacates))
-
-    def _moved(
-        self, counts: tuple[int, ...], stays: Sequence[ExistingPod], *, loose: bool
-    ) -> Option:
-        there = [p for p in self._gang.running_pods if self._has(counts, p)]
-        option = self._option(
-            counts, stays, Effect(self._gang.units_of(there), self._gpus, moved=True)
-        )
-        return replace(option, demand=replace(option.demand, loose=loose))
 
     def _has(self, counts: tuple[int, ...], pod: ExistingPod) -> bool:
         """Whether the pod exists at that size: the highest indices go first."""

@@ -204,7 +204,11 @@ class Ledger:
         top, own = self.tops[position], self.bounds[position]
         if top is not None:
             found.append(top)
-        if own is not None and all(self._keeps(i, least) for i, least in enumerate(own.assumed)):
+        # later tiers must keep at least these values of a tier
+        if own is not None and all(
+            self._sign(i) * self.required(i) >= self._sign(i) * least
+            for i, least in enumerate(own.assumed)
+        ):
             found.append(own)
         best = min(found, key=lambda one: factor * one.value)
         value = self._reported(position)
@@ -213,11 +217,6 @@ class Ledger:
         if best.value == value and best.proof is None:
             best = Bound(value, "exact")
         return best
-
-    def _keeps(self, position: int, least: int) -> bool:
-        """Whether later tiers must keep at least this value of a tier."""
-        factor = self._sign(position)
-        return factor * self.required(position) >= factor * least
 
     def proven(self, position: int) -> bool:
         """Whether the incumbent's value equals the tier's bound."""

@@ -69,19 +69,15 @@ class _Places:
         self._rule = rule
         self.by_domain: dict[int, _Place] = {}
         for gang, role, n, stays in model.once(staying):
-            if (gang, role) in rule.roles:
-                self._stay(_kind(rule, (gang, role)), n, stays)
+            if (gang, role) in rule.roles and rule.counts(n):
+                place = self.by_domain.setdefault(rule.of[n], _Place())
+                place.stays[_kind(rule, (gang, role))].add_linear(stays)
         gangs = {gang for gang, _ in rule.roles}
         for own in (own for own in model.variables.gangs if own.demand.gang in gangs):
             check(model.program.interrupted)
             for role, n, pods, count in _arrivals(own):
                 if (own.demand.gang, role) in rule.roles:
                     self._arrive((own.demand.gang, role), n, pods, count, own)
-
-    def _stay(self, kind: int, node: int, pods: Linear) -> None:
-        if self._rule.counts(node):
-            place = self.by_domain.setdefault(self._rule.of[node], _Place())
-            place.stays[kind].add_linear(pods)
 
     def _arrive(self, key: RoleKey, n: int, pods: Linear, count: int, gang: GangVariables) -> None:
         if not self._rule.counts(n):

@@ -245,7 +245,7 @@ def _start(space: FreeSpace, index: int, yields: Sequence[int]) -> None:
 
     ``yields``: gangs that may be set aside, the lowest first.
     """
-    pods, gangs = _place(space, index), space.instance.gangs
+    pods, gangs = placed(space, missing_demand(space, index)), space.instance.gangs
     if pods is not None:
         space.set(index, pods)
         return
@@ -256,15 +256,11 @@ def _start(space: FreeSpace, index: int, yields: Sequence[int]) -> None:
     mark, before = space.mark(), {i: space.pods[i] for i in lower}
     for other in lower:
         space.set(other, ())
-    pods = _place(space, index)
+    pods = placed(space, missing_demand(space, index))
     if pods is None:
         space.undo(mark)
         return
     space.set(index, pods)
     for other in sorted(lower, key=lambda i: (-gangs[i].priority, i)):
         if not space.put_back(other, before[other]):
-            space.set(other, _place(space, other) or ())
-
-
-def _place(space: FreeSpace, index: int) -> Pods | None:
-    return placed(space, missing_demand(space, index))
+            space.set(other, placed(space, missing_demand(space, other)) or ())

@@ -84,7 +84,7 @@ class FewestRestarts:
         self.space = FreeSpace(instance, unmoved)
         self._ledger = Ledger(instance, unmoved)
         self.before = self._ledger.evaluate(unmoved)
-        self.worth = self._worth_of(self.before)
+        self.worth = larger_is_better(tiers_of(instance), self.before.vector())
 
     def of_plan(self, plan: Sequence[GangDecision]) -> Iterator[Step]:
         """The cheapest steps of a plan: for all that it regains, and for each of its gains."""
@@ -119,9 +119,6 @@ class FewestRestarts:
                 starts[-line.gang.priority] += line.gang.least_units
         regained = sum(gpus_at_speed(plan)) - sum(gpus_at_speed(self.before))
         return *starts.values(), regained
-
-    def _worth_of(self, plan: Evaluation) -> tuple[int, ...]:
-        return larger_is_better(tiers_of(self.instance), plan.vector())
 
     def gains(self, index: int, after: Evaluation) -> bool:
         """Whether the gang starts, or is faster, than if nothing moves."""
@@ -162,7 +159,10 @@ class FewestRestarts:
                 plan = self._tried(less, goals, least)
                 if plan is not None:
                     chosen, kept = less, plan
-        return self._step(kept)
+        after = self._ledger.evaluate(kept)
+        moved = tuple(i for i, one in enumerate(kept) if one.decision == "move")
+        gains = frozenset(i for i in range(len(kept)) if self.gains(i, after))
+        return Step(kept, gains, moved, self.cost(moved), self.good_of(after))
 
     def _in_place_of(self, gang: int, comes: Mapping[int, set[int]]) -> set[int]:
         """The gang, gangs that come to nodes that it leaves, those that come to nodes of these, and so on."""
@@ -173,12 +173,6 @@ class FewestRestarts:
             found |= new
             ahead += new
         return found
-
-    def _step(self, plan: tuple[GangDecision, ...]) -> Step:
-        after = self._ledger.evaluate(plan)
-        moved = tuple(i for i, one in enumerate(plan) if one.decision == "move")
-        gains = frozenset(i for i in range(len(plan)) if self.gains(i, after))
-        return Step(plan, gains, moved, self.cost(moved), self.good_of(after))
 
     def _tried(
         self, changes: Changes, goals: Iterable[int], least: Good = ()
@@ -208,7 +202,7 @@ class FewestRestarts:
             return False
         after = self._ledger.evaluate(plan)
         return (
-            self._worth_of(after) > self.worth
+            larger_is_better(tiers_of(self.instance), after.vector()) > self.worth
             and self.good_of(after) >= least
             and all(self.gains(i, after) for i in goals)
         )
