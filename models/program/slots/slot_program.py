@@ -44,7 +44,7 @@ from models.values.leftover import gpu_models, request_domains
 from models.values.nearness import loosened
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, most_speed
 
-MAX_DOMAINS = 300
+MAX_DOMAINS = 200
 """The nodes that are left with free GPUs are counted in so many domains at most, or else in wider ones."""
 
 RULES = (

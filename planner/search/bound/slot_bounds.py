@@ -185,6 +185,12 @@ class SlotProblem:
         """The variables of ways of gangs."""
         return [mode.variable for mode in self._model.modes]
 
+    @property
+    def firm_ways(self) -> list[int]:
+        """Those of gangs that do not grow."""
+        gangs, modes = self._model.instance.gangs, self._model.modes
+        return [mode.variable for mode in modes if not gangs[mode.option.demand.gang].elastic]
+
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         self.latest = tuple(values)
         asked = self.latest, self._budget.exhausted()
@@ -202,7 +208,7 @@ class Chain:
     def __init__(self, problem: SlotProblem, stated: Sequence[Stated], budget: Budget) -> None:
         self._problem = problem
         self._budget = budget
-        known = (one for one in stated if one[1].family != "growth")
+        known = stated
         self.groups = [
             list(group)
             for _, group in groupby(
@@ -392,6 +398,10 @@ class SlotSearch:
             stayed = goals.conclude()
         ledger.reopen()
         if not stayed:
+            for position in range(last):
+                if tiers[position].family == "growth" and not ledger.proven(position):
+                    self._follow_on(problem, position, problem.firm_ways)
+                    self._answered[position] = ledger.incumbent.values[:position], False
             self._prove(problem, last, rough=True)
             ledger.reopen()
         with closing(OpenGoals(self.budget)) as goals:
@@ -410,12 +420,16 @@ class SlotSearch:
 
     def _tell_apart(self, problem: SlotProblem, position: int) -> None:
         """Tell apart what a tier counts, and give gangs the ways of the last solution at first."""
+        if self.ledger.tiers[position].family in LAST:
+            problem.tell_apart(self.ledger.tiers[position].family)
+            self.renew(position)
+            self._follow_on(problem, position, range(len(problem.latest)), problem.ways)
+
+    def _follow_on(self, problem: SlotProblem, position: int, *held: Sequence[int]) -> None:
+        """Solve a tier with these variables as they are in the last solution, and then with others."""
         ledger, tier, known = self.ledger, self.ledger.tiers[position], problem.latest
-        if tier.family not in LAST:
-            return
-        problem.tell_apart(tier.family)
         expression = problem.expression(tier)
-        if not known or expression is None:
+        if not known or expression is None or self.budget.exhausted():
             return
         before, rows = list(map(problem.expression, ledger.tiers[:position])), list[Kept]()
         values = [*known, *[0] * len(problem.program.lower)]
@@ -426,10 +440,10 @@ class SlotSearch:
                 worst = (min if largest else max)(ledger.required(p), one.value(values))
                 rows.append(kept(one, worst, maximize=largest))
         goal = Goal(expression, tier.sense == "max", tuple(rows))
-        for held in (range(len(known)), problem.ways):
+        for variables in held:
             hint = problem.latest if problem.latest is not known else ()
-            with problem.fixed(held, known):
-                seconds = self.budget.seconds_left() * SHARE / 2
+            with problem.fixed(variables, known):
+                seconds = self.budget.seconds_left() * SHARE
                 found = branch(
                     problem.program, goal, self.budget, nodes=NODES, seconds=seconds, hint=hint
                 )
