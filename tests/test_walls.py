@@ -227,7 +227,7 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 
 CEILINGS: dict[str, int] = {
     "models": 1000,
-    "models/apply": 2980,
+    "models/apply": 2979,
     "models/documents": 2542,
     "models/instance": 1958,
     "models/program": 5731,
@@ -241,7 +241,7 @@ CEILINGS: dict[str, int] = {
     "planner": 332,
     "planner/cli": 2385,
     "planner/cluster": 3548,
-    "planner/pipelines": 2983,
+    "planner/pipelines": 2982,
     "planner/read": 3708,
     "planner/read/kube": 2631,
     "planner/read/kube/devices": 652,
@@ -254,7 +254,7 @@ CEILINGS: dict[str, int] = {
     "planner/read/slurm": 1626,
     "planner/read/topo": 658,
     "planner/search": 1304,
-    "planner/search/bound": 634,
+    "planner/search/bound": 637,
     "planner/search/engines": 730,
     "planner/search/explain": 1620,
     "planner/search/improve": 956,

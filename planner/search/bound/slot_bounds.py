@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import groupby
 from math import ceil
 
 import numpy as np
 
-from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.program.linear_program import Interrupted, Linear, Program
 from models.program.slots.slot_program import SlotModel
@@ -75,32 +74,23 @@ class SlotProblem:
         self.program: Program = model.program
         self.complete = model.complete
         self.covers_admission = model.covers_admission
-        self._model = model
+        self.model = model
         self._budget = budget
         self._expressions: dict[str, Linear | None] = {}
         self.latest: tuple[int, ...] = ()
         self._followed: tuple[object, tuple[GangDecision, ...]] = (None, ())
 
-    @property
-    def instance(self) -> Instance:
-        return self._model.instance
-
-    @property
-    def in_parts(self) -> bool:
-        """Whether GPUs may be partitioned or shared."""
-        return bool(self._model.parts)
-
     def expression(self, tier: Tier) -> Linear | None:
         if tier.name not in self._expressions:
-            self._expressions[tier.name] = self._model.expression(tier)
+            self._expressions[tier.name] = self.model.expression(tier)
         return self._expressions[tier.name]
 
     @contextmanager
     def without(self, closed: Callable[[Mode], bool]) -> Iterator[None]:
         """No gang has a mode of which this is so, or stops for an idle node."""
         with self._own_ranges():
-            gone = [mode.variable for mode in self._model.modes if closed(mode)]
-            for variable in (*gone, *self._model.spares.emptied):
+            gone = [mode.variable for mode in self.model.modes if closed(mode)]
+            for variable in (*gone, *self.model.spares.emptied):
                 self.program.upper[variable] = 0
             yield
 
@@ -132,7 +122,7 @@ class SlotProblem:
     def _unchanged(self, mode: Mode) -> bool:
         """Whether a gang that runs stays as it is."""
         demand = mode.option.demand
-        pods = self._model.instance.gangs[demand.gang].running_pods
+        pods = self.model.instance.gangs[demand.gang].running_pods
         return bool(pods) and not demand.roles and len(demand.stays) == len(pods)
 
     def settled(self, values: Sequence[float], proof: DualProof, known: Sequence[int]) -> list[int]:
@@ -144,7 +134,7 @@ class SlotProblem:
             agreed &= nearest == np.array(known)
         return [
             mode.variable
-            for mode in self._model.modes
+            for mode in self.model.modes
             if agreed[mode.variable]
             and (
                 self._unchanged(mode)
@@ -158,47 +148,47 @@ class SlotProblem:
         worth: dict[int, tuple[int, ...]] = {}
         chosen: dict[int, tuple[int, ...]] = {}
         none = (0,) * len(expressions)
-        for mode in self._model.modes:
+        for mode in self.model.modes:
             variable = mode.variable
             own = worth[variable] = tuple(one.terms.get(variable, 0) for one in expressions)
             if own != none and values[variable]:
                 chosen[mode.option.demand.gang] = own
         return [
             mode.variable
-            for mode in self._model.modes
+            for mode in self.model.modes
             if (own := worth[mode.variable]) != none
             and own != chosen.get(mode.option.demand.gang, none)
         ]
 
     def running(self, values: Sequence[int]) -> set[int]:
         """The gangs that run in a solution."""
-        return {m.option.demand.gang for m in self._model.modes if values[m.variable]}
+        return {m.option.demand.gang for m in self.model.modes if values[m.variable]}
 
     def tell_apart(self, family: str) -> None:
         """Tell apart what tiers in LAST count, for a search to come."""
         self._expressions.pop(family, None)
         self.program.interrupted = self._budget.exhausted
-        self._model.tell_apart(family, self.running(self.latest) if self.latest else ())
+        self.model.tell_apart(family, self.running(self.latest) if self.latest else ())
 
     @property
     def ways(self) -> list[int]:
         """The variables of ways of gangs."""
-        return [mode.variable for mode in self._model.modes]
+        return [mode.variable for mode in self.model.modes]
 
     @property
     def firm_ways(self) -> list[int]:
         """Those of gangs that do not grow."""
-        gangs, modes = self._model.instance.gangs, self._model.modes
+        gangs, modes = self.model.instance.gangs, self.model.modes
         return [mode.variable for mode in modes if not gangs[mode.option.demand.gang].elastic]
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         self.latest = tuple(values)
         asked = self.latest, self._budget.exhausted()
         if self._followed[0] != asked:
-            found, homeless = settle_in(self._model, values, self._budget)
-            own = justified(self._model.instance, found, self._budget.exhausted)
-            plan = back_in_place(self._model.instance, own, sorted(homeless))
-            self._followed = asked, needless_undone(self._model.instance, plan)
+            found, homeless = settle_in(self.model, values, self._budget)
+            own = justified(self.model.instance, found, self._budget.exhausted)
+            plan = back_in_place(self.model.instance, own, sorted(homeless))
+            self._followed = asked, needless_undone(self.model.instance, plan)
         return self._followed[1]
 
 
@@ -215,11 +205,6 @@ class Chain:
                 known, lambda one: one[1].priority if one[1].row.fused else None
             )
         ]
-
-    @property
-    def running(self) -> Iterator[Stated]:
-        """The tiers about who runs."""
-        return chain.from_iterable(own for own in self.groups if own[0][1].row.fused)
 
     def solution(self) -> tuple[int, ...]:
         """The values of all variables, () if none are found.
@@ -314,7 +299,7 @@ class Chain:
         Those of lower priority only take room, unless they have to start, or are within a guarantee, for
         which earlier tiers ask; once it is settled who runs, nobody else needs any.
         """
-        instance = self._problem.instance
+        instance = self._problem.model.instance
         gangs, promised, starting = instance.gangs, tier.family != "guarantee", due(instance)
         running = self._problem.running(solution) if solution else set(range(len(instance.gangs)))
 
@@ -410,7 +395,7 @@ class SlotSearch:
                     break
                 with suppress(Interrupted):
                     self._tell_apart(problem, position)
-                    if not problem.in_parts:  # their geometry decides, everywhere at once
+                    if not problem.model.parts:  # their geometry decides, everywhere at once
                         self._prove(problem, position + 1, rough=True, aside=goals)
                         ledger.reopen()
             goals.conclude()
@@ -431,15 +416,7 @@ class SlotSearch:
         expression = problem.expression(tier)
         if not known or expression is None or self.budget.exhausted():
             return
-        before, rows = list(map(problem.expression, ledger.tiers[:position])), list[Kept]()
-        values = [*known, *[0] * len(problem.program.lower)]
-        for p, one in enumerate(before):
-            largest = ledger.tiers[p].sense == "max"
-            if one is not None and one.terms:
-                # a plan may be better than the solution that it follows
-                worst = (min if largest else max)(ledger.required(p), one.value(values))
-                rows.append(kept(one, worst, maximize=largest))
-        goal = Goal(expression, tier.sense == "max", tuple(rows))
+        goal = Goal(expression, tier.sense == "max", self._kept(problem, position, known))
         for variables in held:
             hint = problem.latest if problem.latest is not known else ()
             with problem.fixed(variables, known):
@@ -509,7 +486,8 @@ class SlotSearch:
         plan = problem.decode(solution)
         ledger.offer(plan)
         ledger.offer(self._improved(plan))
-        promised = [(p, one.value(solution)) for p, _, one in chain.running]
+        running = (one for own in chain.groups if own[0][1].row.fused for one in own)
+        promised = [(p, one.value(solution)) for p, _, one in running]
         values = ledger.incumbent.values
         self.follows = all(SHORT_OF * values[p] >= (SHORT_OF - 1) * best for p, best in promised)
 
@@ -518,18 +496,29 @@ class SlotSearch:
         ledger, budget, problem = self.ledger, self.budget, self._problem
         if problem is None or not problem.complete:
             return
-        relaxation, rows = Relaxation(problem.program, budget), list[Kept]()
-        for position, tier in enumerate(ledger.tiers):
+        relaxation = Relaxation(problem.program, budget)
+        for position, tier in enumerate(ledger.tiers[first:], first):
             expression = problem.expression(tier)
-            if expression is None or not expression.terms:
+            if expression is None or not expression.terms or ledger.proven(position):
                 continue
             if budget.exhausted():
                 return
-            maximize = tier.sense == "max"
-            if position >= first and not ledger.proven(position):
-                goal = Goal(expression, maximize, tuple(rows))
-                seconds = budget.seconds_left() * SHARE
-                answer = relaxation.bound(goal, seconds=seconds)
-                ledger.searched.add(position)
-                ledger.bound(position, answer.bound, exact=True)
-            rows.append(kept(expression, ledger.required(position), maximize=maximize))
+            goal = Goal(expression, tier.sense == "max", self._kept(problem, position))
+            answer = relaxation.bound(goal, seconds=budget.seconds_left() * SHARE)
+            ledger.searched.add(position)
+            ledger.bound(position, answer.bound, exact=True)
+
+    def _kept(
+        self, problem: SlotProblem, position: int, known: Sequence[int] = ()
+    ) -> tuple[Kept, ...]:
+        """Rows that keep the tiers before one as the plan has them; a solution may have less of them."""
+        tiers, rows = self.ledger.tiers[:position], list[Kept]()
+        expressions = list(map(problem.expression, tiers))
+        values = [*known, *[0] * len(problem.program.lower)]
+        for p, (tier, one) in enumerate(zip(tiers, expressions, strict=True)):
+            if one is not None and one.terms:
+                least, largest = self.ledger.required(p), tier.sense == "max"
+                if known:
+                    least = (min if largest else max)(least, one.value(values))
+                rows.append(kept(one, least, maximize=largest))
+        return tuple(rows)

@@ -45,7 +45,6 @@ SHARE = 0.3
 Improvement = Callable[[Sequence[GangDecision]], Sequence[GangDecision]]
 """From a plan to one that is better."""
 
-
 Question = Callable[[Program, Budget], Answer]
 """Asks an engine about a program, within a budget."""
 

@@ -12,9 +12,6 @@ from models.program.slots.slot_flow import NodeSet, SlotFlow
 from models.program.slots.slot_rooms import Mode
 from planner.search.free_space import FreeSpace
 
-MAX_NODES = 64
-"""Nodes that a gang is offered: sets of thousands, each another one, take seconds."""
-
 
 class FlowPlaces:
     """What is to come to nodes: by the GPUs that they have free at first, and to those that have a pattern.
@@ -54,7 +51,7 @@ class FlowPlaces:
         return self._flow.sets[number].nodes
 
     def nodes(self, mode: Mode, among: Iterable[int]) -> frozenset[int]:
-        """Some of these nodes on which the solution may have a pod of the gang, begun ones first."""
+        """Those of some nodes on which the solution may have a pod of the gang."""
         nodes = np.array(list(among), np.int64)
         nodes = nodes[self._set_of[nodes] >= 0]
         found = np.zeros(len(nodes), bool)
@@ -62,8 +59,7 @@ class FlowPlaces:
             if size < self._ahead.shape[1]:
                 ahead = self._open[self._set_of[nodes], self._free[nodes], size]
                 found |= np.where(self._begun[nodes], self._ahead[nodes, size], ahead) > 0
-        open_ = nodes[found]
-        return frozenset(open_[np.argsort(~self._begun[open_], kind="stable")[:MAX_NODES]].tolist())
+        return frozenset(nodes[found].tolist())
 
     def take(self, mode: Mode, pods: Iterable[PodPlacement]) -> None:
         """These pods of a gang have come."""
