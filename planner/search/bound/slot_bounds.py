@@ -383,6 +383,7 @@ class SlotSearch:
             stayed = goals.conclude()
         ledger.reopen()
         if not stayed:
+            self._answered.clear()  # of equal solutions plans follow one better than another
             for position in range(last):
                 if tiers[position].family == "growth" and not ledger.proven(position):
                     self._follow_on(problem, position, problem.firm_ways)
