@@ -254,7 +254,7 @@ CEILINGS: dict[str, int] = {
     "planner/read/slurm": 1626,
     "planner/read/topo": 658,
     "planner/search": 1304,
-    "planner/search/bound": 638,
+    "planner/search/bound": 639,
     "planner/search/engines": 730,
     "planner/search/explain": 1620,
     "planner/search/improve": 956,

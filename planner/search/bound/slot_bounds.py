@@ -418,15 +418,13 @@ class SlotSearch:
         if not known or expression is None or self.budget.exhausted():
             return
         goal = Goal(expression, tier.sense == "max", self._kept(problem, position, known))
+        asked, hint = (problem.program, goal, self.budget), tuple[int, ...]()
         for variables in held:
-            hint = problem.latest if problem.latest is not known else ()
             with problem.fixed(variables, known):
                 seconds = self.budget.seconds_left() * SHARE
-                found = branch(
-                    problem.program, goal, self.budget, nodes=NODES, seconds=seconds, hint=hint
-                )
-            if found.values:
-                ledger.offer(problem.decode(found.values), found.values)
+                found = branch(*asked, nodes=NODES, seconds=seconds, hint=hint)
+            if hint := found.values or hint:
+                ledger.offer(problem.decode(hint), hint)
 
     def run_once(self) -> None:
         """Solve one tier after the other, and leave them closed: so tolerances are granted once."""

@@ -48,8 +48,8 @@ Improvement = Callable[[Sequence[GangDecision]], Sequence[GangDecision]]
 Question = Callable[[Program, Budget], Answer]
 """Asks an engine about a program, within a budget."""
 
-Accept = Callable[[Answer, bool], bool]
-"""Takes over an answer, or only its bound; returns whether the plan stays as it is."""
+Accept = Callable[[Answer], bool]
+"""Takes over an answer; returns whether the plan stays as it is."""
 
 
 class OpenGoals:
@@ -81,8 +81,7 @@ class OpenGoals:
     def conclude(self) -> bool:
         """Take over the answers in their order; returns whether the plan stayed as it was.
 
-        Once it has changed only bounds are, which hold for better plans, too. What no thread has begun yet is
-        asked here, as long as the budget lasts.
+        What no thread has begun yet is asked here, as long as the budget lasts.
         """
         budget = self._budget
         here = [
@@ -96,7 +95,7 @@ class OpenGoals:
             found = answered or own.result()
             budget.spend(spent.effort - before, spent.calls)
             budget.clocked |= spent.clocked
-            stayed = accept(found, stayed) and stayed
+            stayed &= accept(found)
         return stayed
 
 
@@ -290,17 +289,18 @@ class TierSearch:
         return relaxed.proof
 
     def _accepting(self, position: int) -> Accept:
-        """Takes over an answer that comes later, or its bound, and says whether the plan is as it is now."""
-        ledger, plan = self.ledger, self.ledger.incumbent
+        """Takes over an answer that comes later; its bound where the plan kept what was asked for."""
+        ledger, then = self.ledger, self.ledger.incumbent.values
+        tiers = ledger.tiers[:position]
 
-        def accept(answer: Answer, whole: bool) -> bool:  # noqa: FBT001  # see Accept
+        def accept(answer: Answer) -> bool:
+            plan, now = ledger.incumbent, ledger.incumbent.values
+            least, have = (larger_is_better(tiers, own[:position]) for own in (then, now))
             ledger.reopen()
             ledger.close_all(position)
-            if whole:
+            if now[: position + 1] == then[: position + 1]:
                 self._conclude(position, answer)
-            elif (
-                answer.status is not Status.INFEASIBLE
-            ):  # which says something of the plan as it was
+            elif answer.status is not Status.INFEASIBLE and all(map(ge, have, least)):
                 self._adopt(position, replace(answer, values=()))
             return ledger.incumbent is plan
 
