@@ -16,6 +16,7 @@ import yaml
 from admission import Asked, Policy, policies
 from apiserver import FakeCluster
 from apiserver_objects import Review
+from apply_runs import OWN, TOLERATE
 from effort import HANG_S
 from snapshots import real_kubectl
 
@@ -130,3 +131,11 @@ def hook(policy: Policy) -> Callable[[Review], str | None]:
         return next(iter(policy.refusals(asked)), None)
 
     return refusal
+
+
+def a_cluster(*, without: Right | None = None) -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add_node("n1", taints=[OWN])
+    cluster.gang_of_pods("a", 1, namespace=TENANT, tolerations=TOLERATE)
+    install(cluster, without=without)
+    return cluster

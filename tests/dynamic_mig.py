@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from backend_world import claim as claim_of
+from bundles import load_all
+from kube import node, pod
+
+from planner.read.instance_builder import LoadedInput
 
 Json = dict[str, Any]
 
@@ -136,3 +140,32 @@ def gpu_class() -> Json:
     found["metadata"]["name"] = DRIVER
     found["spec"]["selectors"] = [{"cel": {"expression": on}}]
     return found
+
+
+Json = dict[str, Any]
+
+
+def server(name: str = "n1", listed: list[Json] | None = None) -> list[Json]:
+    return [node(name, gpus=0), mig_class(), gpu_class(), *slices(name, listed=listed)]
+
+
+def user(name: str, *claims: str, **spec: Any) -> Json:  # noqa: ANN401  # any field
+    entries = [{"name": f"c{i}", "resourceClaimName": one} for i, one in enumerate(claims)]
+    gated = "on" not in spec
+    return pod(name, gated=gated, resourceClaims=entries, **spec)
+
+
+def holding(name: str, gpu: int, profile: str, start: int, **spec: Any) -> list[Json]:  # noqa: ANN401
+    """A pod that runs on n1, and its claim for one instance."""
+    held = made(gpu, profile, start)
+    one = claim(f"of-{name}", asks(profile), held=held, user=name)
+    return [user(name, f"of-{name}", on="n1", **spec), one]
+
+
+def loaded(*trees: Json, backend: str = "dra") -> LoadedInput:
+    policy = {
+        "apiVersion": "gangplan.dev/v1alpha1",
+        "kind": "Policy",
+        "spec": {"kubernetes": {"gpuBackend": backend}},
+    }
+    return load_all([policy, *trees])

@@ -55,7 +55,7 @@ class UnixHttpConnection:
 
     def __init__(self, path: Callable[[], str], *, timeout_s: float, max_bytes: int) -> None:
         self._path = path
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._max_bytes = max_bytes
         self._http = HTTPConnection("localhost")
 
@@ -75,7 +75,7 @@ class UnixHttpConnection:
             self.close()  # the rest of this answer must not meet the next request
             match error:
                 case TimeoutError():
-                    raise BrokenError(f"no answer within {self._timeout_s:g} s") from error
+                    raise BrokenError(f"no answer within {self.timeout_s:g} s") from error
                 case OSError() | EOFError():
                     why = getattr(error, "strerror", None) or str(error)
                     raise BrokenError(f"the connection broke: {why}") from error
@@ -92,9 +92,9 @@ class UnixHttpConnection:
         if not isinstance(stream, _Socket) or select.select([stream], [], [], 0)[0]:
             self.close()  # the server has closed it, or something has arrived unasked
             stream = self._http.sock = _Socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            stream.limit(self._timeout_s)
+            stream.limit(self.timeout_s)
             stream.connect(self._path())
-        stream.limit(self._timeout_s)
+        stream.limit(self.timeout_s)
 
     def _body(self, response: HTTPResponse) -> bytes:
         if response.status < HTTPStatus.OK or (response.length is None and not response.chunked):

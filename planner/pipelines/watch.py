@@ -75,6 +75,7 @@ def watch(
     *,
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> int:
     """Run until a signal: its exit code; that of the first round if the account lacks a right.
 
@@ -87,9 +88,8 @@ def watch(
         try:
             while True:
                 looks.look()
-                said = f"{time_text(int(wall()))}: {why}"
-                console.say(said)
-                console.event("round", time=said.partition(": ")[0], why=why)
+                console.say(f"{(now := time_text(int(wall())))}: {why}")
+                console.event("round", time=now, why=why)
                 looks.forget()
                 code = _round(request.arguments, console)
                 ended = clock()
@@ -97,7 +97,7 @@ def watch(
                 if code == UsageError.exit_code or (first and code == NotPermittedError.exit_code):
                     return code
                 failures = failures + 1 if code else 0
-                why = _wait(request, looks, ended, code, failures)
+                why = _wait(request, looks, ended, code, failures, sleep)
         except Interrupted as error:
             console.say(f"ended by {error} (exit {error.exit_code})")
             console.event("summary", verb="run", status="interrupted", exit_code=error.exit_code)
@@ -122,7 +122,7 @@ def _wait(
     ended: float,
     code: int,
     failures: int,
-    sleep: Callable[[float], object] = time.sleep,
+    sleep: Callable[[float], object],
 ) -> str:
     """Until the next round is due; why it is."""
     least_s, most_s = request.min_s, request.max_s

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from apiserver import Answer, Call, FakeCluster
 from apiserver_http import FakeWire, serving, write_kubeconfig
-from apply_runs import OWN, TOLERATE
 from conftest import Result, RunCli
-from deploying import TENANT, USER, install
+from deploying import TENANT, USER, a_cluster, install
 from snapshots import environment
 
 from planner.cli import doctor_checks as checks
@@ -48,14 +47,6 @@ class Doctor:
         for one in json.loads(self.run("-o", "json", *words).out)["checks"]:
             found.setdefault(one["check"], []).append(one)
         return found
-
-
-def a_cluster(*, without: Right | None = None) -> FakeCluster:
-    cluster = FakeCluster()
-    cluster.add_node("n1", taints=[OWN])
-    cluster.gang_of_pods("a", 1, namespace=TENANT, tolerations=TOLERATE)
-    install(cluster, without=without)
-    return cluster
 
 
 class VersionedWire(FakeWire):

@@ -14,8 +14,7 @@ import yaml
 from admission import gates
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
-from deploying import TENANT, USER, built, grant
-from test_doctor import a_cluster
+from deploying import TENANT, USER, a_cluster, built, grant
 
 from models.documents.policy import GPU_RESOURCES
 from models.instance.policy import KubernetesPolicy

@@ -110,14 +110,13 @@ def test_a_server_that_does_not_answer_lets_the_lock_run_down() -> None:
 def test_a_bug_while_it_is_kept_is_not_swallowed() -> None:
     asked = threading.Event()
 
-    class Broken(LeaseWire):
-        def send(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401
-            asked.set()
-            raise ZeroDivisionError
+    def broken(_: int) -> str:
+        asked.set()
+        raise ZeroDivisionError
 
-    server = LeaseServer()
-    lock = take(LeaseWire(server))
-    lock._transport = Broken(server)
+    wire = LeaseWire(server := LeaseServer())
+    lock = take(wire)
+    wire.fault = broken
     server.clock.now += 30
     with pytest.raises(ZeroDivisionError), lock.renewing(tick_s=0.001):
         asked.wait(HANG_S)

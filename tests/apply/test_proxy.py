@@ -189,23 +189,6 @@ def test_what_an_answer_is_taken_for(tmp_path: Path) -> None:
             assert found[name] == expected, name
 
 
-def test_no_answer_in_time_is_a_lost_one_and_the_next_is_its_own(tmp_path: Path) -> None:
-    go = threading.Event()
-
-    def play(asked: Asked) -> Answer:
-        if asked.path == "/api/v1/slow":
-            go.wait(HANG_S)
-        return answer(body={"path": asked.path})
-
-    with wired(tmp_path, play) as (wire, _):
-        wire._connections[0]._timeout_s = 1.0
-        lost = wire.send("GET", "/api/v1/slow")
-        go.set()
-        wire._connections[0]._timeout_s = HANG_S
-        assert lost == Reply(LOST, why="no answer within 1 s")
-        assert wire.send("GET", "/api/v1/quick").body == {"path": "/api/v1/quick"}
-
-
 def test_threads_take_turns_and_each_gets_its_own_answers(tmp_path: Path) -> None:
     mixed: list[str] = []
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,7 +103,6 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[Stage], Stage]:
     def made(stage: Stage) -> Stage:
         started = SimpleNamespace(Popen=stage.started, DEVNULL=subprocess.DEVNULL)
         monkeypatch.setattr(watching, "subprocess", started)
-        monkeypatch.setattr(watching, "_wait", partial(watching._wait, sleep=stage.sleep))
         monkeypatch.setattr("planner.cluster.proxy.connect", stage.connected)
         return stage
 
@@ -117,7 +115,9 @@ def watched(stage: Stage, folder: Path) -> tuple[int, list[tuple[int, str]], lis
     run = RunRequest(PlanRequest(paths=()), ClusterTarget(environ))
     console = Console(stdout=io.StringIO(), stderr=err, environ=environ)
     request = WatchRequest(run, ("run",), 30.0, 600.0)
-    code = watch(request, console, clock=lambda: stage.now, wall=lambda: stage.now)
+    code = watch(
+        request, console, clock=lambda: stage.now, wall=lambda: stage.now, sleep=stage.sleep
+    )
     lines = err.getvalue().splitlines()
     rounds = [re.fullmatch(r"(\d{4}-\S+Z): (.*)", line) for line in lines]
     told = [(epoch_seconds(one[1]), one[2]) for one in rounds if one]

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from test_step_time import FIGURES, predicted_images_per_s
+from step_figures import FIGURES, predicted_images_per_s
 
 from models.instance.speed import RelativeSpeeds, speed_permille
 from models.rates.catalogue import find

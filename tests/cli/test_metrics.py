@@ -8,28 +8,13 @@ from pathlib import Path
 
 import handmade
 import pytest
+from handmade import report
 
-from models.apply.requests import GangVerdict, Outcome, Verdict
-from models.documents.plan import PlanDocument
+from models.apply.requests import Outcome
+from models.documents.plan import PlanDocument, PlanQueue
 from planner.errors import CannotWriteError
-from planner.show.metrics import text, write
+from planner.show.metrics import MAX_QUEUES, text, write
 from planner.show.run import RunReport
-
-
-def report(exit_code: int = 0) -> RunReport:
-    """A run of the plan by hand: big waits for 72 GPUs, pair and whole start; a gap in bandwidth."""
-    document = handmade.plan()
-    amounts = {"guarantee": 8, "limit": 40, "before": 2, "after": 20, "borrowed": 12, "waiting": 72}
-    document["status"]["queues"] = [{"name": 'a"b', **amounts}]
-    document["status"]["effectiveGpus"] = {"before": 2.0, "after": 22.5, "oneAtATime": 20.0}
-    done = (GangVerdict(("research", name), Outcome.started, "gp-1") for name in ("pair", "whole"))
-    return RunReport(
-        exit_code=exit_code,
-        decided=PlanDocument.model_validate(document),
-        applied=Verdict(tuple(done)),
-        seconds={"read": 0.5, "solve": 12.0},
-    )
-
 
 FAILED = RunReport(exit_code=69)
 """Without a plan."""
@@ -130,3 +115,18 @@ def test_the_file_is_replaced_whole_with_its_permissions_and_nothing_beside_it(
 def test_a_file_that_cannot_be_written_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(CannotWriteError, match="No such file or directory"):
         write(tmp_path / "nowhere" / "gangplan.prom", FAILED, 0)
+
+
+def test_the_metrics_of_many_queues_end() -> None:
+    amounts = {"guarantee": 8, "before": 1, "after": 2, "borrowed": 0, "waiting": 3}
+    names = [f"q{i:04}" for i in range(MAX_QUEUES + 1)]
+    queues = [PlanQueue.model_construct(name=name, limit=None, **amounts) for name in names]
+    queues[0] = queues[0].model_copy(update={"limit": 9, "name": 'q"0'})
+    plan = PlanDocument.model_validate(handmade.plan())
+    status = plan.status.model_copy(update={"queues": queues})
+    run = RunReport(decided=plan.model_copy(update={"status": status}))
+    said = text(run, None)
+    assert 'gangplan_queue_limit_gpus{queue="q\\"0"} 9' in said
+    assert said.count("gangplan_queue_limit_gpus{") == 1
+    assert 'gangplan_queue_held_gpus{queue="q0001"} 2' in said
+    assert said.count("gangplan_queue_waiting_gpus{") == MAX_QUEUES

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from deploying import DEPLOY
+from handmade import report
 from pages import ROOT, text
-from test_metrics import report
 
 from models.apply.requests import Outcome
 from models.tiers import TIERS

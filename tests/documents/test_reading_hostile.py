@@ -7,6 +7,7 @@ import json
 import random
 from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pytest
@@ -15,16 +16,11 @@ from bundles import read_all
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refused_cases import REFUSED
 from strategies import inputs
-from test_refused import REFUSED
 
 from planner.errors import Fault, InputError, MissingPathError
-from planner.read import sources
-from planner.read.compact_cluster import catalogue_model
-from planner.read.document_kinds import Documents
-from planner.read.findings import Findings
 from planner.read.inputs import instance_from_document, read
-from planner.read.instance_builder import build
 
 ROOT = Path(__file__).parents[2]
 HEAD = "apiVersion: gangplan.dev/v1alpha1\n"
@@ -55,8 +51,10 @@ def faults_of(raw: bytes, suffix: str = "") -> tuple[Fault, ...]:
     """What reading reports; any other exception than the two errors comes through."""
     try:
         if suffix:
-            name = f"x{suffix}"
-            _read_source(sources.Source(name, raw.decode("utf-8"), sources._format(name)))
+            with NamedTemporaryFile(suffix=suffix) as file:
+                file.write(raw)
+                file.flush()
+                read([file.name])
         else:
             read(["-"], stdin=io.BytesIO(raw))
     except (InputError, MissingPathError) as error:
@@ -72,12 +70,6 @@ def survives(raw: bytes, suffix: str = "") -> None:
         assert len(fault.lines()) <= 3
         assert all(line.isprintable() and len(line) < 1000 for line in fault.lines())
         assert (fault.line is None) == (fault.file is None)
-
-
-def _read_source(source: sources.Source) -> None:
-    documents = Documents(Findings())
-    documents.read(source)
-    build(documents, catalogue_model)
 
 
 @slow_ok
@@ -151,10 +143,10 @@ def damaged(tree: object, chance: random.Random) -> Any:  # noqa: ANN401
 
 
 def test_an_unreadable_file_is_66(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(*_: object) -> bytes:  # a mode of 0 would not stop root
+    def denied(*_: object, **__: object) -> None:  # a mode of 0 would not stop root
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(sources, "_unpacked", denied)
     (tmp_path / "c.yaml").write_text(CLUSTER)
+    monkeypatch.setattr(Path, "open", denied)
     with pytest.raises(MissingPathError, match=r"cannot read .*permission denied"):
         read([str(tmp_path)])

@@ -14,8 +14,8 @@ from building import instance_document
 from hypothesis import HealthCheck, given, settings
 from input_folders import input_folder
 from referencing import Registry
+from refused_cases import REFUSED
 from strategies import inputs
-from test_refused import REFUSED
 
 from models.results.plan import compose
 from planner.read.inputs import read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube import objects
+from kube import node, objects
 
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
@@ -50,3 +50,19 @@ def thing(
     """Any other object; fields as given."""
     about = {"name": name, **({"namespace": namespace} if namespace else {}), **(metadata or {})}
     return {"apiVersion": version, "kind": kind, "metadata": about, **fields}
+
+
+Tree = dict[str, Any]
+
+
+HOST, RACK = "kubernetes.io/hostname", "example.com/rack"
+
+
+def racks(*names: str, **labels: str) -> list[Tree]:
+    """Nodes n0, n1, ... in these racks; "" is none."""
+    found = [
+        node(f"n{i}", **labels, **({RACK: name} if name else {})) for i, name in enumerate(names)
+    ]
+    for tree in found:
+        tree["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3"
+    return found

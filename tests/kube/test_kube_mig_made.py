@@ -7,57 +7,29 @@ from typing import Any
 
 import pytest
 from building import instance_document
-from bundles import load_all
 from dynamic_mig import (
+    Json,
     asks,
     asks_whole,
     claim,
     devices,
-    gpu_class,
+    holding,
+    loaded,
     made,
-    mig_class,
-    slices,
+    server,
+    user,
 )
-from kube import node, objects, pod
+from kube import objects
 
 from models.documents.policy import GPU_RESOURCES
 from models.instance.policy import KubernetesPolicy
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.findings import Remarks
-from planner.read.instance_builder import LoadedInput
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.search.solve import solve
 
-Json = dict[str, Any]
-
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
-
-
-def server(name: str = "n1", listed: list[Json] | None = None) -> list[Json]:
-    return [node(name, gpus=0), mig_class(), gpu_class(), *slices(name, listed=listed)]
-
-
-def user(name: str, *claims: str, **spec: Any) -> Json:  # noqa: ANN401  # any field
-    entries = [{"name": f"c{i}", "resourceClaimName": one} for i, one in enumerate(claims)]
-    gated = "on" not in spec
-    return pod(name, gated=gated, resourceClaims=entries, **spec)
-
-
-def holding(name: str, gpu: int, profile: str, start: int, **spec: Any) -> list[Json]:  # noqa: ANN401
-    """A pod that runs on n1, and its claim for one instance."""
-    held = made(gpu, profile, start)
-    one = claim(f"of-{name}", asks(profile), held=held, user=name)
-    return [user(name, f"of-{name}", on="n1", **spec), one]
-
-
-def loaded(*trees: Json, backend: str = "dra") -> LoadedInput:
-    policy = {
-        "apiVersion": "gangplan.dev/v1alpha1",
-        "kind": "Policy",
-        "spec": {"kubernetes": {"gpuBackend": backend}},
-    }
-    return load_all([policy, *trees])
 
 
 def node_of(*trees: Json) -> tuple[Any, str]:

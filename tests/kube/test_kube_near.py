@@ -6,7 +6,7 @@ from typing import Any
 
 from bundles import load_all
 from kube import pod
-from test_kube_pod_rules import RACK, racks
+from kube_pods import RACK, racks
 
 from models.documents.gang import MAX_NEAR
 from models.instance.gang import Near

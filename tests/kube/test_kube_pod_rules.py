@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from bundles import read_all
-from kube import node, pod
-from kube_pods import thing
+from kube import pod
+from kube_pods import HOST, RACK, Tree, racks, thing
 
 from models.instance.gang import Gang, NextTo, Role
 from models.instance.instance import Instance
 from planner.read.kube.pods import pod_rules
 
-Tree = dict[str, Any]
-
-HOST, RACK = "kubernetes.io/hostname", "example.com/rack"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TRAINERS = {"matchLabels": {"app": "trainer"}}
 """minDomains of a spread whose least domain counts as empty."""
@@ -26,16 +22,6 @@ def instance(*trees: Tree, policy: Tree | None = None) -> Instance:
     stated = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "metadata": {"name": "p"}}
     more = [] if policy is None else [{**stated, "spec": {"kubernetes": policy}}]
     return read_all([*trees, *more])
-
-
-def racks(*names: str, **labels: str) -> list[Tree]:
-    """Nodes n0, n1, ... in these racks; "" is none."""
-    found = [
-        node(f"n{i}", **labels, **({RACK: name} if name else {})) for i, name in enumerate(names)
-    ]
-    for tree in found:
-        tree["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3"
-    return found
 
 
 def term(key: str = HOST, selector: Tree | None = None, **more: object) -> Tree:

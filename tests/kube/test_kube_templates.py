@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube import node
 from kube_gangs import owned, thing
-from test_kube_mutations import ODD, broken, places, recorded
+from kube_mutations import ODD, broken, places, recorded
 
 from models.instance.gang import Gang, Role
 from planner.read.instance_builder import LoadedInput

@@ -11,6 +11,10 @@ from typing import Any
 
 from plan_documents import sealed
 
+from models.apply.requests import GangVerdict, Outcome, Verdict
+from models.documents.plan import PlanDocument
+from planner.show.run import RunReport
+
 
 def _ask(name: str, priority: int, replicas: int, gpus: int, pods: list[Any]) -> dict[str, Any]:
     role = {"name": "worker", "replicas": replicas, "gpus": gpus}
@@ -158,3 +162,18 @@ def plan() -> dict[str, Any]:
 
 def plan_text() -> str:
     return json.dumps(plan())
+
+
+def report(exit_code: int = 0) -> RunReport:
+    """A run of the plan by hand: big waits for 72 GPUs, pair and whole start; a gap in bandwidth."""
+    document = plan()
+    amounts = {"guarantee": 8, "limit": 40, "before": 2, "after": 20, "borrowed": 12, "waiting": 72}
+    document["status"]["queues"] = [{"name": 'a"b', **amounts}]
+    document["status"]["effectiveGpus"] = {"before": 2.0, "after": 22.5, "oneAtATime": 20.0}
+    done = (GangVerdict(("research", name), Outcome.started, "gp-1") for name in ("pair", "whole"))
+    return RunReport(
+        exit_code=exit_code,
+        decided=PlanDocument.model_validate(document),
+        applied=Verdict(tuple(done)),
+        seconds={"read": 0.5, "solve": 12.0},
+    )

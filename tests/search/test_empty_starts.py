@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,8 +131,8 @@ def test_the_judge_names_a_gang_that_finds_a_place_on_nodes_as_they_are(
     false: dict[str, object] = {"gang": "default/one", "proven": True, "now": True}
     as_they_are = "is said to find no place, but with nodes as they are it could if nothing ran"
     assert said(listed(instance, false)) == [f"default/one: {as_they_are}"]
-    no_place = SimpleNamespace(answer=lambda _index: Answer.UNKNOWN)
-    monkeypatch.setattr(EmptyStarts, "_as_nodes_are", no_place)
+    monkeypatch.setattr(EmptyStarts, "can", lambda *_: True)
+    monkeypatch.setattr(EmptyStarts, "answer", lambda *_: Answer.UNKNOWN)
     instance = replace(instance, gangs=instance.gangs)
     judged = Judge().check(listed(instance, false | {"proven": False}))
     assert judged.violations == []

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from conftest import RunCli
+from dynamic_mig import asks, claim, devices, holding, loaded, server, user
 from effort import examples
-from test_kube_mig_made import asks, claim, devices, holding, loaded, server, user
 
 from models.instance.instance import Instance
 from models.results.plan import compose

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from bundles import read_all
+from compact_documents import HEAD, cluster, written
+from compact_documents import gang as small_gang
 from conftest import RunCli
 from outcomes import document_of
 from plan_documents import sealed
-from test_queue_limit import HEAD, cluster, written
-from test_queue_limit import gang as small_gang
 
 from models.instance.solution import Delayed, GangDecision, Reason, Solution
 from models.values.tier_values import Evaluation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from bundles import read_all
+from compact_documents import HEAD, cluster, gang, written
 from outcomes import document_of
 from plan_documents import Doc, sealed
 
@@ -21,29 +21,9 @@ from planner.read.inputs import load
 from planner.read.kube.gangs.gangs import leave_out_last
 from planner.read.kube.records import KubeGang
 
-HEAD = {"apiVersion": "gangplan.dev/v1alpha1"}
-
-
-def gang(name: str, namespace: str = "crowd", **spec: object) -> Doc:
-    roles = [{"name": "worker", "replicas": 1, "gpus": 1}]
-    metadata = {"name": name, "namespace": namespace}
-    return {**HEAD, "kind": "Gang", "metadata": metadata, "spec": {"roles": roles, **spec}}
-
-
-def cluster(nodes: int = 1) -> Doc:
-    entries = [{"name": f"gpu-{i}", "model": "DGX H100"} for i in range(nodes)]
-    spec = {"levels": [], "nodes": entries}
-    return {**HEAD, "kind": "Cluster", "metadata": {"name": "c"}, "spec": spec}
-
 
 def policy(limit: object) -> Doc:
     return {**HEAD, "kind": "Policy", "spec": {"queueLimit": limit, "solve": {"budget": 2}}}
-
-
-def written(folder: Path, documents: Sequence[Doc]) -> str:
-    path = folder / "input.json"
-    path.write_text(json.dumps({**HEAD, "kind": "List", "items": list(documents)}))
-    return str(path)
 
 
 def held(gangs: Sequence[Gang]) -> list[str]:

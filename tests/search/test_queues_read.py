@@ -4,20 +4,51 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import kube
 import yaml
 from building import instance_document
 from conftest import RunCli
+from kube_queues import FLAVORS, by_name, groups, kueue, read
 from stated_cases import instance_of
-from test_kube_queues import FLAVORS, by_name, groups, kueue, read
-from test_queue_status import gang, queue, save
 
 from models.instance.queue import Amount, Pin
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
 from planner.search.solve import solve
+
+KEY = {"apiVersion": "gangplan.dev/v1alpha1"}
+
+
+def queue(name: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {**KEY, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def save(tmp_path: Path, *documents: dict[str, Any]) -> str:
+    nodes = [
+        {"name": f"n{i}", "model": "DGX H100", "domains": {"rack": f"r{i % 2}"}}
+        for i in range(1, 5)
+    ]
+    nodes.append({"name": "v1", "model": "DGX-1 V100", "domains": {"rack": "r9"}})
+    spec = {"levels": [{"name": "rack"}], "nodes": nodes}
+    cluster = {**KEY, "kind": "Cluster", "metadata": {"name": "both"}, "spec": spec}
+    path = tmp_path / "in.yaml"
+    path.write_text(yaml.safe_dump_all([cluster, *documents]))
+    return str(path)
+
+
+def gang(name: str, of: str, replicas: int, *nodes: str) -> dict[str, Any]:
+    """Pods of 8 GPUs; those on nodes run. One that waits may borrow."""
+    role = {"name": "worker", "replicas": replicas, "gpus": 8, "mixModels": True}
+    pods = [
+        {"role": "worker", "index": i, "node": node, "gpus": list(range(8))}
+        for i, node in enumerate(nodes)
+    ]
+    about = {"name": name, "namespace": "default"}
+    spec = {"queue": of, "preemptible": not nodes, "roles": [role]}
+    return {**KEY, "kind": "Gang", "metadata": about, "spec": spec, "status": {"pods": pods}}
 
 
 def test_lending_limits_of_cluster_queues_and_cohorts_are_read(tmp_path: Path) -> None:

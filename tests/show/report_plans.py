@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 import handmade
 from plan_documents import V100_LINKS, sealed
+
+from models.documents.plan import PlanDocument
+from planner.show.report.page import html
+from planner.show.report.plan_page import plan_page
 
 SCRIPT = "<script>alert(1)</script>"
 ATTRIBUTE = "\" onmouseover='alert(2)' x=\"</title></style><img src=x onerror=alert(3)>"
@@ -89,3 +95,16 @@ def large(nodes: int = 12_500, in_rack: int = 32, racks: int = 16) -> dict[str, 
         )
     plan["instance"]["gangs"], plan["spec"]["gangs"] = asked, decided
     return plan
+
+
+def plan_of(document: dict[str, Any]) -> PlanDocument:
+    return PlanDocument.model_validate_json(json.dumps(document))
+
+
+def page_of(document: dict[str, Any]) -> str:
+    return html(plan_page(plan_of(document)))
+
+
+@cache
+def large_page() -> str:
+    return page_of(large())

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,29 +18,15 @@ from conftest import RunCli
 from hypothesis import given
 from hypothesis import strategies as st
 from plan_documents import V100_LINKS, sealed
+from report_plans import large_page, page_of, plan_of
 
-from models.documents.plan import PlanDocument
 from models.documents.server import ServerModelDocument
 from planner.show.cluster_map import MapNode, cluster_map
-from planner.show.report.page import _environment, embedded, html
-from planner.show.report.plan_page import plan_page
+from planner.show.report.page import embedded
 from planner.show.text import short_names
 
 ROOT = Path(__file__).parents[2]
 MAX_BYTES = 5_000_000
-
-
-def plan_of(document: dict[str, Any]) -> PlanDocument:
-    return PlanDocument.model_validate_json(json.dumps(document))
-
-
-def page_of(document: dict[str, Any]) -> str:
-    return html(plan_page(plan_of(document)))
-
-
-@cache
-def large_page() -> str:
-    return page_of(report_plans.large())
 
 
 def nodes_of(document: dict[str, Any]) -> dict[str, MapNode]:
@@ -160,7 +145,6 @@ def test_tables_and_names_of_very_many_gangs_end(monkeypatch: pytest.MonkeyPatch
     for gang in document["spec"]["gangs"]:
         gang["name"] += "-" + "x" * 200
     monkeypatch.setattr("planner.show.report.page.MAX_ROWS", 150)
-    monkeypatch.setattr("planner.show.report.page._environment", _environment.__wrapped__)
     monkeypatch.setattr("planner.show.report.map_view.MAX_SAID", 400 * 50)
     page = Elements(page_of(document))
     nodes = [one for one in page.named("li") if "data-n" in one]

@@ -16,7 +16,7 @@ import pytest
 import report_plans
 from conftest import RunCli
 from interactive import ROOT
-from test_report import large_page, page_of
+from report_plans import large_page, page_of
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 

@@ -16,19 +16,18 @@ from typing import Any
 import pytest
 from building import build
 from building import gang as demand
+from compact_documents import cluster, gang, written
 from conftest import RunCli
 from effort import HANG_S, first_fast
 from interactive import PATIENT, environment, started, wait_for
 from outcomes import NOW
 from plan_documents import sealed
-from test_queue_limit import cluster, gang, written
 
 from models.instance.solution import Solution
 from models.results.plan import PlanWriter, compose, dumps
 from models.verify.check import Judge
 from planner.pipelines import judge_process
 from planner.pipelines.judge_process import Findings, JudgeProcess
-from planner.pipelines.plan import Maker
 from planner.search.solve import solve
 
 
@@ -89,30 +88,40 @@ def test_the_text_of_a_plan_is_one_with_the_instance_that_was_announced() -> Non
 
 
 def test_it_hears_no_signal_of_its_terminal_or_container() -> None:
-    judge = JudgeProcess()
+    judge, process = another()
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            judge._process.send_signal(number)
+            os.kill(process, number)
         assert found(judge, wrong()) == expected(wrong())
     finally:
         judge.end()
 
 
 def test_one_that_died_gives_no_findings(caplog: pytest.LogCaptureFixture) -> None:
-    judge = JudgeProcess()
-    judge._process.kill()
+    judge, process = another()
+    os.kill(process, signal.SIGKILL)
     assert found(judge, planned()) is None
     assert "the process of the judge ended (exit code -9)" in caplog.text
     judge.end()
 
 
+def another() -> tuple[JudgeProcess, int]:
+    """A judge, and its process."""
+    before = judges(os.getpid())
+    judge = JudgeProcess()
+    (process,) = {*judges(os.getpid())}.difference(before)
+    return judge, process
+
+
 def test_it_ends_with_its_parent_though_nothing_closes_its_input() -> None:
     begin = """
-import subprocess
+import os, subprocess
 from planner.pipelines.judge_process import JudgeProcess
 judge = JudgeProcess()
-other = subprocess.Popen(["sleep", "600"], pass_fds=[judge._process.stdin.fileno()])
-print(judge._process.pid, other.pid, flush=True)
+folder = "/proc/self/fd"
+pipes = [int(one) for one in os.listdir(folder) if int(one) > 2 and os.path.exists(f"{folder}/{one}")]
+other = subprocess.Popen(["sleep", "600"], pass_fds=pipes)
+print(other.pid, flush=True)
 input()
 """
     with subprocess.Popen(
@@ -123,7 +132,8 @@ input()
         env=environment(),
     ) as parent:
         assert parent.stdout is not None
-        judge, other = map(int, parent.stdout.readline().split())
+        other = int(parent.stdout.readline())
+        (judge,) = judges(parent.pid)
         parent.kill()
     try:
         assert _gone(judge)
@@ -191,14 +201,14 @@ def test_a_wrong_plan_is_refused_whether_the_process_lives_or_dies(
     dies: bool,
 ) -> None:
     monkeypatch.setattr(judge_process, "APART_FROM", 0)
-    composed = Maker._composed
+    composed = PlanWriter.compose
 
-    def changed(self: Maker, solution: Solution, remarks: tuple[str, ...]) -> dict[str, Any]:
-        plan = composed(self, solution, remarks)
+    def changed(self: PlanWriter, solution: Solution, **words: Any) -> dict[str, Any]:  # noqa: ANN401
+        plan = composed(self, solution, **words)
         plan["spec"]["gangs"][0]["bandwidthMBps"] = 7
         return plan
 
-    monkeypatch.setattr(Maker, "_composed", changed)
+    monkeypatch.setattr(PlanWriter, "compose", changed)
     if dies:
         monkeypatch.setattr(JudgeProcess, "findings", lambda _: None)
     result = cli("plan", str(two_gangs / "input.json"), "--out", str(two_gangs / "plan.json"))

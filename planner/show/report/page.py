@@ -74,6 +74,7 @@ def html(page: Page) -> str:
     template = _environment().get_template("page.html.j2")
     return template.render(
         page=page,
+        MAX_ROWS=MAX_ROWS,
         style=Markup(style),  # noqa: S704  # ours, from this folder
         script=Markup(script),  # noqa: S704  # the same
         policy=(
@@ -110,7 +111,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["heading"] = heading
-    environment.globals.update(MAX_ROWS=MAX_ROWS)
     return environment
 
 
