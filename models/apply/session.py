@@ -53,7 +53,7 @@ TRIES = 5
 """Maximum attempts of a write that conflicts or gets no answer."""
 
 READ_TRIES = 3
-"""Maximum attempts of a read before the server counts as unavailable."""
+"""Maximum attempts to read the cluster before the server counts as unavailable."""
 
 LOCK_CHECK_EVERY = 16
 """Writes between two checks of the lock and of signals."""
@@ -158,36 +158,29 @@ class ApplySession:
             yield from self.check_lock(begun=begun)
 
     def read_pod(self, order: PodStart | PodStop) -> Steps[LivePod | None]:
-        """Read the pod of an order; None if it is gone. Raises Halted without an answer."""
-        event: Event = NoAnswer("")
-        for _ in range(READ_TRIES):
-            event = yield from self.send(ReadPod(order.namespace, order.name))
-            match event:
-                case Done(pod) if pod is not None:
-                    self.view.pods[pod.key] = pod
-                    return pod if pod.uid == order.uid else None
-                case Gone():
-                    self.view.pods.pop(order.key, None)
-                    return None
-                case Denied():  # as far as is known; what needs the right fails for its gang alone
-                    return self.pod(order)
-        raise _unavailable(event)
+        """Read the pod of an order; None if it is gone. Raises Halted if not even all pods can be read."""
+        match (yield from self.send(ReadPod(order.namespace, order.name))):
+            case Done(pod) if pod is not None:
+                self.view.pods[pod.key] = pod
+            case Gone():
+                self.view.pods.pop(order.key, None)
+            case Denied():  # as far as is known; what needs the right fails for its gang alone
+                pass
+            case _:
+                yield from self.read_cluster()
+        return self.pod(order)
 
     def read_record(self, key: RecordKey) -> Steps[None]:
-        """Read the record of a start. Raises Halted without an answer."""
-        event: Event = NoAnswer("")
-        for _ in range(READ_TRIES):
-            event = yield from self.send(ReadRecord(key))
-            match event:
-                case Done(record=record):
-                    self.view.enter(key, record)
-                    return
-                case Gone():
-                    self.view.enter(key, None)
-                    return
-                case Denied():
-                    return
-        raise _unavailable(event)
+        """Read the record of a start, as ``read_pod`` does."""
+        match (yield from self.send(ReadRecord(key))):
+            case Done(record=record):
+                self.view.enter(key, record)
+            case Gone():
+                self.view.enter(key, None)
+            case Denied():
+                pass
+            case _:
+                yield from self.read_cluster()
 
     def read_cluster(self, after_s: float = 0.0) -> Steps[None]:
         """Read everything again. Raises Halted without an answer."""
