@@ -6,8 +6,8 @@ Data goes to stdout, messages to stderr; JSON logs use the fixed event types.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from models.apply.requests import Outcome, Verdict
@@ -54,32 +54,26 @@ def can_ask(console: Console, path: str) -> bool:
     return stdin.isatty() and console.is_terminal(console.stderr)
 
 
+@dataclass(frozen=True, slots=True)
 class ConsoleApplyReporter:
     """The ApplyReporter of the command line."""
 
-    def __init__(
-        self,
-        console: Console,
-        request: ApplyRequest,
-        output: Format,
-        clock: Callable[[], float],
-    ) -> None:
-        self._console = console
-        self._request = request
-        self._output = output
-        self._progress = ApplyProgress(console, clock)
+    console: Console
+    request: ApplyRequest
+    output: Format
+    progress: ApplyProgress
 
     def on_event(self, request: Request, event: Event) -> None:
-        self._progress.on_event(request, event)
+        self.progress.on_event(request, event)
 
     def announce(self, plan: VerifiedPlan, view: ClusterView) -> None:
-        console, request = self._console, self._request
+        console, request = self.console, self.request
         evictions = request.options.allow_evictions
         changing = _changes(console, request, plan, view, dry=request.dry)
-        self._progress.pods = sum(len(one.starts) for one in changing)
+        self.progress.pods = sum(len(one.starts) for one in changing)
         if changing and not (console.json_log or request.yes or request.dry):
             table = change_table(changing, evictions=evictions)
-            if self._output in (Format.table, Format.wide):
+            if self.output in (Format.table, Format.wide):
                 console.table(table)
                 console.data("\n")
             else:
@@ -90,9 +84,9 @@ class ConsoleApplyReporter:
         found = planned_changes(plan.orders, view)
         if not found:
             return True
-        line = change_line(found, evictions=self._request.options.allow_evictions)
+        line = change_line(found, evictions=self.request.options.allow_evictions)
         where = "this pod's cluster" if context is None else f"context {context}"
-        return self._console.ask(f"apply plan {plan.orders.plan} to {where} ({line})?")
+        return self.console.ask(f"apply plan {plan.orders.plan} to {where} ({line})?")
 
 
 def _changes(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from models.apply.live_state import ClusterView, LivePod
+from models.apply.placement_requests import SLOT_KEYS
 from planner.cli import doctor_gate
 from planner.cli.doctor_findings import Finding, Level, failed, passed, warned
 from planner.cluster import rights
@@ -19,6 +20,7 @@ from planner.cluster.backends import backend_of
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.lock import LEASE, read_lease
 from planner.cluster.pages import served_groups
+from planner.cluster.placement_requests import GROUP
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.start_records import StartRecords
 from planner.cluster.transport import (
@@ -29,7 +31,6 @@ from planner.cluster.transport import (
     Transport,
     Tree,
     accepted,
-    checked,
     core,
     grouped,
 )
@@ -40,7 +41,7 @@ from planner.errors import (
     NotPermittedError,
 )
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, run_paths, settings_to_run
-from planner.read.kube.lookup import text
+from planner.read.kube.lookup import is_object_name, text
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -99,30 +100,24 @@ def check_cluster(
         hint = fault.hint or "grant the rights above, then try again"
         unread = warned("admission policy", f"not checked: {fault.what}", hint)
     chosen = set(request.namespaces) or {pod.namespace for pod in waiting}
-    namespaces = tuple(sorted(filter(_is_name, chosen)))
+    namespaces = tuple(sorted(filter(is_object_name, chosen)))
     yield from check_working(
         transport, namespaces, evictions=request.options.evicts, backend=settings.gpu_backend
     )
     if view is None:
         yield unread
         return
-    pods = [one for one in waiting if one.namespace in namespaces and _is_name(one.name)]
+    pods = [one for one in waiting if one.namespace in namespaces and is_object_name(one.name)]
     if pods:
-        probe = (pods[0].namespace, pods[0].name, pods[0].uid)
+        probe = core("pods", namespace=pods[0].namespace, name=pods[0].name)
         yield check_admission(transport, probe, account)
     else:
         hint = "try again while a pod of a tenant waits for gangplan"
         yield warned("admission policy", "not checked: no pod waits for gangplan", hint)
     yield from doctor_gate.check_gate(transport, view, settings)
+    if view.nodes and (view.requests or (groups or frozenset()) >= _ASKING):
+        yield from check_requests(transport, view, account)
     yield check_backend(transport, backend_of(settings.gpu_backend))
-
-
-def _is_name(name: str) -> bool:
-    """Whether it can be a Kubernetes name: only such a name becomes part of a request."""
-    try:
-        return bool(checked(name))
-    except ValueError:
-        return False
 
 
 REVIEW = grouped("authentication.k8s.io", "v1", "selfsubjectreviews")
@@ -151,17 +146,18 @@ def check_account(transport: Transport) -> tuple[Finding, str | None]:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     reply = transport.send("POST", REVIEW, review)
     name = text(reply.body, "status", "userInfo", "username") if reply.ok else None
-    if name is None:
-        # served since Kubernetes 1.28; nothing depends on it
-        return passed("account", "the server does not say"), None
-    return passed("account", one_line(name)), name
+    # served since Kubernetes 1.28; nothing depends on it
+    return passed("account", one_line(name or "the server does not say")), name
 
 
 ACCOUNT = "system:serviceaccount:gangplan-system:gangplan"
 """The account that ``deploy/`` creates and its admission policies restrict."""
 
 FOREIGN: Tree = {"annotations": {"gangplan.dev/doctor": "probe"}}
-"""Metadata that the account may not write to a waiting pod."""
+"""Metadata that the account may not write to a waiting pod or a node."""
+
+_ASKING = {GROUP, "kueue.x-k8s.io"}
+"""API groups of clusters where Kueue may ask gangplan."""
 
 _DENIED = "ValidatingAdmissionPolicy 'gangplan-"
 
@@ -187,22 +183,17 @@ def _everywhere(
 
 def check_locking(transport: Transport, namespace: str) -> Iterator[Finding]:
     """Rights to the lock, whether its namespace is there, and who holds it."""
-    wanted = rights.lock_rights(namespace)
-    missing = rights.missing_rights(transport, wanted)
-    yield from (_lacking("rights: lock", right) for right in missing)
-    if missing:
-        return
-    yield passed("rights: lock", f"all {len(wanted)}, in namespace {namespace}")
-    yield _lock(transport, namespace)
+    where = f", in namespace {namespace}"
+    found = _checked("rights: lock", transport, rights.lock_rights(namespace), where)
+    yield from found
+    if found[0].level is Level.ok:
+        yield _lock(transport, namespace)
 
 
 def _lock(transport: Transport, namespace: str) -> Finding:
     path = grouped("coordination.k8s.io", "v1", "leases", namespace=namespace)
-    lease = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": LEASE, "namespace": namespace},
-    }
+    about = {"name": LEASE, "namespace": namespace}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": about}
     reply = transport.send("POST", f"{path}?dryRun=All", lease)
     if reply.status == 404:
         what = f"there is no namespace {namespace}: {one_line(reply.message)}"
@@ -227,10 +218,7 @@ def check_working(
         wanted = rights.work_rights(
             [namespace], evictions=evictions, backend=backend, resized=[namespace]
         )
-        missing = rights.missing_rights(transport, wanted)
-        yield from (_lacking(f"rights: {namespace}", right) for right in missing)
-        if not missing:
-            yield passed(f"rights: {namespace}", f"all {len(wanted)}")
+        yield from _checked(f"rights: {namespace}", transport, wanted)
     if namespaces:
         return
     anywhere = rights.work_rights([None], evictions=evictions, backend=backend, resized=[None])
@@ -239,6 +227,13 @@ def check_working(
         yield warned("rights: namespaces", what, "name the namespaces of your tenants: -n NAME")
     else:
         yield passed("rights: namespaces", f"all {len(anywhere)}, in all namespaces")
+
+
+def _checked(
+    check: str, transport: Transport, wanted: Sequence[Right], where: str = ""
+) -> list[Finding]:
+    missing = [_lacking(check, right) for right in rights.missing_rights(transport, wanted)]
+    return missing or [passed(check, f"all {len(wanted)}{where}")]
 
 
 def _grant(right: Right) -> str:
@@ -250,16 +245,14 @@ def _lacking(check: str, right: Right) -> Finding:
     return Finding(check, Level.fail, what, _grant(right), NotPermittedError.exit_code)
 
 
-def check_admission(
-    transport: Transport, pod: tuple[str, str, str], account: str | None
-) -> Finding:
+def check_admission(transport: Transport, path: str, account: str | None) -> Finding:
     """Whether the server refuses what the admission policies forbid, as a dry run.
 
-    ``pod``: (namespace, name, uid) of a waiting pod.
+    ``path``: of a waiting pod, or of a node.
     """
-    reply = _patch(transport, *pod, FOREIGN)
+    reply, kind = _patch(transport, path, FOREIGN), "pod" if "/pods/" in path else "node"
     if _DENIED in reply.message:
-        found = "the server refuses an annotation on a pod that is not gangplan's"
+        found = f"the server refuses an annotation on a {kind} that is not gangplan's"
         return passed("admission policy", found)
     if reply.status in {0, 401, 403, 429} or reply.status >= 500:
         what = f"not decided: {one_line(reply.message)}"
@@ -269,27 +262,36 @@ def check_admission(
         hint = "fine for an administrator; for the account of a job put its name into the policies"
         return warned("admission policy", what, hint)
     hint = "kubectl apply -k deploy/admission (Kubernetes 1.30 or newer)"
-    return warned("admission policy", "none: this account may change other fields of pods", hint)
+    what = f"none: this account may change other fields of {kind}s"
+    return warned("admission policy", what, hint)
 
 
-def _patch(transport: Transport, namespace: str, name: str, uid: str, metadata: Tree) -> Reply:
-    body = {"metadata": {"uid": uid, **metadata}}
-    path = core("pods", namespace=namespace, name=name)
-    return transport.send(
-        "PATCH", f"{path}?dryRun=All&fieldManager=gangplan", body, content_type=STRATEGIC
-    )
+def check_requests(
+    transport: Transport, view: ClusterView, account: str | None
+) -> Iterator[Finding]:
+    """Whether what Kueue asks can be answered, and no more be done to a node."""
+    node = core("nodes", name=min(filter(is_object_name, view.nodes), default="none"))
+    reply = _patch(transport, node, {"labels": {SLOT_KEYS[0]: "0" * 16}})
+    if missing := rights.missing_rights(transport, rights.PLACING):
+        hint = "kubectl apply -k deploy/kueue, where Kueue is to ask (docs/beside-kueue.md)"
+        yield warned("requests", rights.unanswered_warning(missing), hint)
+    elif not reply.ok:
+        what = f"a label of a node is refused: {one_line(reply.message)}"
+        yield warned("requests", what, "kubectl apply -k deploy/admission, as shipped")
+    else:
+        yield passed("requests", f"{len(view.requests)} of Kueue; nodes may be labelled for them")
+        yield check_admission(transport, node, account)
+
+
+def _patch(transport: Transport, path: str, metadata: Tree) -> Reply:
+    path = f"{path}?dryRun=All&fieldManager=gangplan"
+    return transport.send("PATCH", path, {"metadata": metadata}, content_type=STRATEGIC)
 
 
 def waiting_pods(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]:
     """Pods that are ours to start, by (namespace, name)."""
-    return [
-        pod
-        for _, pod in sorted(view.pods.items())
-        if pod.node is None
-        and not pod.finished
-        and not (pod.terminating or pod.expected)
-        and settings.scheduling_gate in pod.gates
-    ]
+    pods = [pod for _, pod in sorted(view.pods.items()) if pod.stays and not pod.expected]
+    return [pod for pod in pods if pod.node is None and settings.scheduling_gate in pod.gates]
 
 
 def check_backend(transport: Transport, chosen: Backend) -> Finding:

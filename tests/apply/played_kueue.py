@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from apiserver_kinds import Kind
+
 Tree = dict[str, Any]
 Api = Callable[[str, str, Any, str], tuple[int, Tree]]
 """Method, path, body and content type to the status and the answer."""
@@ -20,6 +22,13 @@ CLASS = "placement.gangplan.dev"
 CHECK = "gangplan"
 SLOTS = NODE_LABELS = tuple(f"gangplan.dev/placement-{slot}" for slot in range(8))
 CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
+
+SERVED = (
+    Kind("ProvisioningRequest", "provisioningrequests", "autoscaling.x-k8s.io", subs=("status",)),
+    Kind("Workload", "workloads", "kueue.x-k8s.io", "v1beta2", subs=("status",)),
+    Kind("PodTemplate", "podtemplates"),
+)
+"""What an API server has to serve for it."""
 
 REQUESTS = "/apis/autoscaling.x-k8s.io/v1/{}provisioningrequests"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/{}workloads"
@@ -95,11 +104,15 @@ class PlayedKueue:
 
     def evict(self, name: str) -> None:
         """Its quota goes to others; it will be tried again."""
-        self._end_pods(name)
-        changes = {"Evicted": "True", "Admitted": "False", "QuotaReserved": "False"}
-        self._tell(WORKLOADS, f"job-{name}", **changes)
+        self._stop(name)
         if not self.keeps:
             self._drop_requests(f"job-{name}")
+
+    def revoke(self, name: str) -> None:
+        """Somebody says of its last request that its nodes are no more: Kueue ends it for good."""
+        request = max(self._owned(self.one(WORKLOADS, f"job-{name}")), key=_attempt)
+        self._tell(REQUESTS, request["metadata"]["name"], CapacityRevoked="True")
+        self.step()
 
     def delete(self, name: str) -> None:
         """The job is deleted, and all that it owns in time: but the request is still there."""
@@ -136,6 +149,7 @@ class PlayedKueue:
             else:
                 self._give_up(name)
         elif true(request, "CapacityRevoked"):
+            self._stop(workload["metadata"]["ownerReferences"][0]["name"])
             self._give_up(name)
         elif true(request, "Provisioned"):
             if not true(workload, "Admitted"):
@@ -179,6 +193,11 @@ class PlayedKueue:
                 self._make(
                     PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}, spec=spec
                 )
+
+    def _stop(self, name: str) -> None:
+        self._end_pods(name)
+        changes = {"Evicted": "True", "Admitted": "False", "QuotaReserved": "False"}
+        self._tell(WORKLOADS, f"job-{name}", **changes)
 
     def _give_up(self, workload: str) -> None:
         self._patch(WORKLOADS, workload, {"spec": {"active": False}})

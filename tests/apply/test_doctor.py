@@ -14,6 +14,7 @@ from apiserver import Answer, Call, FakeCluster
 from apiserver_http import FakeWire, serving, write_kubeconfig
 from conftest import Result, RunCli
 from deploying import TENANT, USER, a_cluster, install
+from played_kueue import SERVED
 from snapshots import environment
 
 from planner.cli import doctor_checks as checks
@@ -256,6 +257,32 @@ def test_help_is_as_agreed(
     monkeypatch.setenv("COLUMNS", "80")
     assert cli("doctor", "--help").code == 0
     golden("help-doctor.txt", capsys.readouterr().out)
+
+
+def test_where_kueue_may_ask_rights_and_policy_for_labels_of_nodes_are_checked(
+    examined: Examined,
+) -> None:
+    """Before the first request; without Kueue nothing is said of it."""
+    assert "requests" not in examined().checks()
+    for without in (None, Right("patch", "", "nodes")):
+        cluster = a_cluster(without=without)
+        for kind in SERVED:
+            cluster.kinds.serve(kind)
+        doctor = examined(cluster)
+        found = doctor.checks()
+        (said,) = found["requests"]
+        policies = [one["found"] for one in found["admission policy"]]
+        if without is None:
+            assert (said["is"], said["hint"]) == ("ok", None)
+            assert "the server refuses an annotation on a node that is not gangplan's" in policies
+        else:
+            assert "not permitted to patch nodes" in said["found"]
+            assert "deploy/kueue" in said["hint"]
+        assert doctor.run().code == 0
+        assert {call.path.rpartition("/")[2] for call in cluster.writes} <= {"selfsubjectreviews"}
+    install(cluster)
+    del cluster.objects.policies["gangplan-nodes"]
+    assert [one["is"] for one in examined(cluster).checks()["admission policy"]] == ["ok", "warn"]
 
 
 # ---- checks one by one

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from apiserver import Answer, Call, FakeCluster
-from apiserver_kinds import Kind
 from conftest import Result
 from effort import examples, first_fast
 from live_checks import overfull
@@ -19,21 +18,16 @@ from played_kueue import (
     NODE_LABELS,
     PODS,
     REQUESTS,
+    SERVED,
     WORKLOADS,
     PlayedKueue,
     Tree,
     condition,
     true,
 )
-from run_bench import Benches, Kill, RunBench, closed, nodes, reviewing
+from run_bench import EVICT, Benches, Kill, RunBench, closed, nodes, reviewing
 
 pytest_plugins = ("run_fixtures",)
-
-SERVED = (
-    Kind("ProvisioningRequest", "provisioningrequests", "autoscaling.x-k8s.io", subs=("status",)),
-    Kind("Workload", "workloads", "kueue.x-k8s.io", "v1beta2", subs=("status",)),
-    Kind("PodTemplate", "podtemplates"),
-)
 
 
 def beside_kueue(count: int) -> FakeCluster:
@@ -282,6 +276,57 @@ def test_nobody_comes_where_pods_that_are_to_come_could_take_more(memory: Benche
     assert (len(bound(bench, "three")), len(bound(bench, "gated"))) == (3, 1)
 
 
+def test_a_gang_on_several_nodes_takes_no_room_of_one_that_is_to_come(memory: Benches) -> None:
+    """Both pods of alike fit on n0 while that of zeta is on its way there, and Kueue makes them first."""
+    bench = memory(beside_kueue(2))
+    bench.cluster.gang_of_pods("there", 1, gpus=5, nodes=["n1"])
+    kueue(bench).submit("zeta", (1, 5), priority=9)
+    kueue(bench).submit("alike", (2, 3))
+    kueue(bench).step()
+    policy = bench.file("policy.json", "Policy", {"preset": "admission"})
+    for _ in range(3):
+        bench.run("--wait", "2s", "--policy", policy)
+        kueue(bench).step()
+        sound(bench)
+    assert (bound(bench, "zeta"), bound(bench, "alike")) == (["n0"], ["n0", "n1"])
+
+
+def test_pods_of_kueue_that_stay_pending_are_told_of(memory: Benches) -> None:
+    bench = memory(beside_kueue(2))
+    kueue(bench).submit("llama", (2, 8))
+    kueue(bench).step()
+    bench.ran()
+    bench.cluster.scheduler.refuses = {"n1": "no"}
+    kueue(bench).step()
+    bench.ran()
+    assert bound(bench, "llama") == ["n0"]
+    bench.cluster.advance(301)
+    done = bench.ran(code=7)
+    assert (
+        "llama: partial: pod llama-main-1 was not bound within the pending limit of 300s: "
+        in done.err
+    )
+    assert sorted(labels(bench)) == ["n0", "n1"]
+    bench.ran(EVICT, "--evict-partial", code=7)
+    assert bound(bench, "llama") == ["n0"], "Kueue's to stop"
+    bench.cluster.scheduler.refuses = {}
+    bench.ran()
+    assert bound(bench, "llama") == ["n0", "n1"]
+
+
+def test_what_is_revoked_gives_its_nodes_back_and_is_not_tried_again(memory: Benches) -> None:
+    bench = memory(beside_kueue(1))
+    kueue(bench).submit("first", (1, 8), priority=1)
+    kueue(bench).submit("second", (1, 8))
+    kueue(bench).step()
+    quiet(bench)
+    kueue(bench).revoke("first")
+    bench.ran()
+    kueue(bench).step()
+    assert (bound(bench, "first"), bound(bench, "second")) == ([], ["n0"])
+    labels_are_those_of_gangs(bench)
+
+
 def test_nodes_that_go_while_a_gang_waits_for_others_to_come_stop_its_start(
     memory: Benches,
 ) -> None:
@@ -413,6 +458,35 @@ def test_without_the_rights_for_it_nothing_of_kueue_is_planned(memory: Benches) 
         done = bench.ran("--wait", "2s")
     assert "gangplan-placing" in done.err
     assert (len(bound(bench, "gated")), told(bench, "llama"), labels(bench)) == (1, "", {})
+
+
+@pytest.mark.parametrize("lost", ["/nodes/", "/provisioningrequests/"])
+def test_rights_that_go_at_any_write_leave_no_gang_half_and_the_next_run_ends_it(
+    lost: str, memory: Benches
+) -> None:
+    base = memory(beside_kueue(3))
+    kueue(base).submit("llama", (2, 8), priority=9)
+    kueue(base).step()
+    base.cluster.gang_of_pods("gated", 1)
+    for at in range(3):
+        bench, seen = base.fork(), [0]
+
+        def hook(call: Call, seen: list[int] = seen, at: int = at) -> Answer | None:
+            seen[0] += call.method == "PATCH" and lost in call.path
+            if seen[0] <= at or lost not in call.path or call.method == "GET":
+                return None
+            return 403, {"kind": "Status", "code": 403, "message": "forbidden: no more"}, {}
+
+        with bench.meddled(hook):
+            done = bench.run("--wait", "2s")
+        assert (done.code == 7) == ("forbidden: no more" in done.err) == (seen[0] > at)
+        kueue(bench).step()
+        sound(bench)
+        assert len(bound(bench, "gated")) == 1
+        bench.cluster.advance(4000)
+        quiet(bench)
+        assert len(bound(bench, "llama")) == 2
+        labels_are_those_of_gangs(bench)
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["while it waits", "once it runs"])

@@ -88,7 +88,8 @@ def apply(  # the options of the verb
         preview = pipeline.preview(request, console)
         code = reports.show_preview(console, request, output, preview, detailed=detailed_exitcode)
     else:
-        reporter = reports.ConsoleApplyReporter(console, request, output, time.monotonic)
+        progress = reports.ApplyProgress(console, time.monotonic)
+        reporter = reports.ConsoleApplyReporter(console, request, output, progress)
         result = pipeline.apply(request, console, reporter, stdin=console.stdin)
         code = reports.report(console, request, output, result)
     if code:
