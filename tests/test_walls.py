@@ -227,7 +227,7 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 
 CEILINGS: dict[str, int] = {
     "models": 1000,
-    "models/apply": 2979,
+    "models/apply": 2969,
     "models/documents": 2542,
     "models/instance": 1958,
     "models/program": 5731,
@@ -239,7 +239,7 @@ CEILINGS: dict[str, int] = {
     "models/values": 1109,
     "models/verify": 7658,
     "planner": 332,
-    "planner/cli": 2385,
+    "planner/cli": 2383,
     "planner/cluster": 3548,
     "planner/pipelines": 2982,
     "planner/read": 3708,

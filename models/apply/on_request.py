@@ -136,32 +136,19 @@ def unneeded_labels(view: ClusterView, nodes: Iterable[str]) -> Iterator[Labelle
 def contested(view: ClusterView, batch: PodBatch) -> str:
     """Why pods that have room kept on the nodes of a batch could lose it, or take its own; else empty.
 
-    Of a request on several nodes more pods may come to one of them than was planned, if there is room.
+    Those of a request on several nodes go to any of them: beside them nobody's pods may be on their way.
     """
-    own: dict[str, list[PodStart]] = defaultdict(list)
-    for order in batch.pods:
-        own[order.node].append(order)
-    uids = {order.uid for order in batch.pods}
-    roams = len(own) > 1 and any(request_for(view, order) for order in batch.pods[:1])
-    used = None
-    for node in sorted(own):
-        if node not in view.nodes:
-            return f"node {node} is gone"
-        others = [p for p in pods_on(view, [node]) if p.node is None and p.uid not in uids]
-        if not others:
-            continue
-        used = usage(view, own, without=uids) if used is None else used
-        free = _free(view, node, used[node])
-        left = _less(free, map(_wants, own[node]))
-        if roams and any(_fits(_wants(order), left) for order in own[node]):
-            return f"pods that are to come to node {node} could lose their room to it"
-        for pod in others:
-            request = view.requests.get(request_of(pod.uid)) if pod.expected else None
-            wants = {**dict(pod.requests), _GPUS: pod.gpus, _PODS: 1}
-            if request is not None and len(request.nodes) > 1 and _fits(wants, free):
-                return (
-                    f"pods of request {request}, which are to come, could take its room on {node}"
-                )
+    nodes = {order.node for order in batch.pods}
+    for node in sorted(nodes - view.nodes.keys()):
+        return f"node {node} is gone"
+    own, uids = request_for(view, batch.pods[0]), {order.uid for order in batch.pods}
+    for pod in pods_on(view, nodes) if own is not None and len(nodes) > 1 else ():
+        if pod.node is None and pod.uid not in uids:
+            return f"pods that are to come to node {pod.held_at} could lose their room to it"
+    for one in view.requests.values():
+        taken = nodes.intersection(one.nodes) if one.keeps_nodes and one.missing else ()
+        if taken and one is not own and len(set(one.nodes)) > 1:
+            return f"pods of request {one}, which are to come, could take its room on {min(taken)}"
     return ""
 
 
@@ -205,10 +192,6 @@ def _less(room: Room, pods: Iterable[Room]) -> Room:
     for wants in pods:
         left = {name: amount - wants.get(name, 0) for name, amount in left.items()}
     return left
-
-
-def _fits(wants: Room, room: Room) -> bool:
-    return all(amount <= room[name] for name, amount in wants.items() if name in room and amount)
 
 
 def _taken(wants: Room, other: Room) -> int:

@@ -15,7 +15,7 @@ from models.apply.placement_requests import LiveRequest, request_of
 from models.apply.plan_actions import GangActions, PlanActions
 from models.apply.requests import GangVerdict, Outcome, Steps
 from models.apply.session import ApplySession, Failure
-from models.apply.starts import start, started_verdict
+from models.apply.starts import not_bound, start, started_verdict
 from models.units import duration_text, shortened
 
 _READINGS = 3
@@ -37,13 +37,31 @@ def settle_requests(session: ApplySession) -> Steps[None]:
     session.barred |= {(one.gang, node) for one in late for node in one.nodes}
     yield from _carry_out(session, due)
     yield from _carry_out(session, list(unneeded_labels(session.view, session.view.nodes)))
+    for verdict in _pending(session):
+        session.record(verdict)
 
 
 def is_unsettled(session: ApplySession) -> bool:
     """Whether ``settle_requests`` has anything to do."""
     view = session.view
     due = any(_due(session, one) is not None for one in view.requests.values())
-    return due or any(True for _ in unneeded_labels(view, view.nodes))
+    labels = unneeded_labels(view, view.nodes)
+    return due or any(True for _ in labels) or any(True for _ in _pending(session))
+
+
+def _pending(session: ApplySession) -> Iterator[GangVerdict]:
+    """On gangs with a pod that was not bound in time: only their system can stop them."""
+    for one in session.view.requests.values():
+        pod = session.view.pods.get((one.namespace, one.pending))
+        if pod is not None and one.state == "placed" and _is_late(session, one):
+            why = not_bound(session, pod, "bound")
+            bound = one.pods - one.missing
+            yield GangVerdict(one.gang, Outcome.partial, one.plan or "", why, max(0, bound))
+
+
+def _is_late(session: ApplySession, request: LiveRequest) -> bool:
+    now, limit, since = session.view.now, session.limits.pending_limit_s, request.since
+    return now is not None and limit is not None and since is not None and now - since > limit
 
 
 def _due(session: ApplySession, request: LiveRequest) -> StatusAnswer | None:
@@ -52,11 +70,9 @@ def _due(session: ApplySession, request: LiveRequest) -> StatusAnswer | None:
             return StatusAnswer(request, "over", ENDED)
         case "evicted":
             return StatusAnswer(request, "waits", STOPPED)
-        case "placed" if not (request.admitted or request.pods):
-            now, limit, since = session.view.now, session.limits.pending_limit_s, request.since
-            if now is None or limit is None or since is None or now - since <= limit:
-                return None
-            return StatusAnswer(request, "waits", LATE.format(duration_text(limit)))
+        case "placed" if not (request.admitted or request.pods) and _is_late(session, request):
+            limit = duration_text(session.limits.pending_limit_s or 0)
+            return StatusAnswer(request, "waits", LATE.format(limit))
     return None
 
 

@@ -12,7 +12,14 @@ from dataclasses import replace
 
 from models.apply.enforcer import PodBatch, Recorded
 from models.apply.gate_and_pin import lost
-from models.apply.live_state import RUNNING, STARTED, PodState, overcommitted, shortages
+from models.apply.live_state import (
+    RUNNING,
+    STARTED,
+    LivePod,
+    PodState,
+    overcommitted,
+    shortages,
+)
 from models.apply.on_request import contested
 from models.apply.plan_actions import PodStart
 from models.apply.records import StartRecord, packed
@@ -96,11 +103,15 @@ def overdue_pods(session: ApplySession, batch: PodBatch) -> list[PodStart]:
 
 def _overdue(session: ApplySession, batch: PodBatch) -> str:
     for order in overdue_pods(session, batch):
-        pod = session.view.pods[order.key]
-        why = pod.unschedulable or f"scheduler '{pod.scheduler}' has not said why"
-        limit = f"the pending limit of {duration_text(session.limits.pending_limit_s or 0)}"
-        return f"pod {order.name} was not bound to node {order.node} within {limit}: {why}"
+        return not_bound(session, session.view.pods[order.key], f"bound to node {order.node}")
     return ""
+
+
+def not_bound(session: ApplySession, pod: LivePod, bound: str) -> str:
+    """What is said of a pod that is late."""
+    why = pod.unschedulable or f"scheduler '{pod.scheduler}' has not said why"
+    limit = f"the pending limit of {duration_text(session.limits.pending_limit_s or 0)}"
+    return f"pod {pod.name} was not {bound} within {limit}: {why}"
 
 
 def obstacle(

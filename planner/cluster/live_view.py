@@ -145,12 +145,10 @@ class ClusterReader:
             gatherer.add_reduced(tree, "Node", "v1", THE_CLUSTER)
         for tree in pods:
             gatherer.add_reduced(meant(tree, self.records.starts), "Pod", "v1", THE_CLUSTER)
-        for tree in self._others:
-            gatherer.add(tree, THE_CLUSTER)
         for tree in budgets:  # those of a list do not say what they are
             typed = {**tree, "kind": "PodDisruptionBudget", "apiVersion": "policy/v1"}
             gatherer.add(typed, THE_CLUSTER)
-        for tree in lists:
+        for tree in (*self._others, *lists):
             gatherer.add(tree, THE_CLUSTER)
         return gatherer.objects
 

@@ -71,7 +71,7 @@ class RequestLists:
     def live(self, found: Objects) -> dict[str, LiveRequest]:
         """Every request by its uid. ``found``: the objects of these lists, and the pods."""
         made = ((one.object.uid, one) for one in placement_requests(found))
-        return {uid: _live(uid, one) for uid, one in made if uid is not None}
+        return {uid: _live(uid, one, found) for uid, one in made if uid is not None}
 
     def answered(self, request: AnswerRequest, now: int, *, dry: bool) -> ApiRequest:
         """The write that sets the status. ``now``: seconds since the epoch."""
@@ -93,8 +93,7 @@ def labelled(request: LabelNode, node: Tree, *, dry: bool) -> ApiRequest:
     """The write that sets a label. ``node``: as last read."""
     labels = {request.key: request.value}
     body: Tree = {"metadata": {"uid": text(node, "metadata", "uid"), "labels": labels}}
-    path = core("nodes", name=request.node)
-    return ApiRequest("PATCH", path + _options(dry=dry), body, MERGE)
+    return ApiRequest("PATCH", core("nodes", name=request.node) + _options(dry=dry), body, MERGE)
 
 
 def _options(*, dry: bool) -> str:
@@ -105,9 +104,12 @@ def _list(kind: str, version: str, items: Sequence[Tree]) -> Tree:
     return {"kind": f"{kind}List", "apiVersion": version, "items": items}
 
 
-def _live(uid: str, request: PlacementRequest) -> LiveRequest:
+def _live(uid: str, request: PlacementRequest, found: Objects) -> LiveRequest:
     tree = request.object.tree
     condition = next(iter(conditions(tree, "Provisioned")), {})
+    pods = (found.named("", "Pod", *key) for key in request.members)
+    unbound = [pod for pod in pods if pod and text(pod.tree, "spec", "nodeName") is None]
+    first = min(unbound, key=lambda pod: (pod.created or 0, pod.name), default=None)
     return LiveRequest(
         namespace=request.object.namespace,
         name=request.object.name,
@@ -119,7 +121,8 @@ def _live(uid: str, request: PlacementRequest) -> LiveRequest:
         pods=len(request.members),
         missing=sum(map(len, request.missing)),
         admitted=request.admitted,
-        since=time_of(text(condition, "lastTransitionTime")),
+        pending="" if first is None else first.name,
+        since=time_of(text(condition, "lastTransitionTime")) if first is None else first.created,
         message=text(condition, "message") or "",
         gang=(request.object.namespace, request.stands_for[:3][-1][-1]),
     )

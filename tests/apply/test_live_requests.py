@@ -10,6 +10,7 @@ import os
 import random
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,11 @@ def kueue(live: Live) -> Iterator[PlayedKueue]:
     live.kubectl("delete", *names)
 
 
-def settled(live: Live, kueue: PlayedKueue) -> None:
-    """Every gang of Kueue is bound as a whole: kube-scheduler found room for each pod that was let go."""
+def settled(live: Live, kueue: PlayedKueue, revoked: set[str]) -> None:
+    """Every gang of Kueue is bound as a whole: kube-scheduler found room for each pod that was let go.
+
+    No request has failed, and no workload was given up but those that somebody else ``revoked``.
+    """
 
     def waiting() -> list[str]:
         pods = live.pods().values()
@@ -67,14 +71,17 @@ def settled(live: Live, kueue: PlayedKueue) -> None:
 
     live.wait_until(lambda: not waiting(), "all pods of Kueue to be bound")
     assert overfull(live.pods()) == []
-    assert all(one["spec"]["active"] for one in kueue.all(WORKLOADS))
+    given_up = [one for one in kueue.all(WORKLOADS) if not one["spec"]["active"]]
+    assert {one["metadata"]["name"] for one in given_up} == {f"job-{name}" for name in revoked}
     requests = kueue.all(REQUESTS)
-    assert not any(true(one, kind) for one in requests for kind in ("Failed", "CapacityRevoked"))
+    assert not any(true(one, "Failed") for one in requests)
+    assert sum(true(one, "CapacityRevoked") for one in requests) == len(revoked)
 
 
-def is_answer(call: Call) -> bool:
-    """Whether it labels a node, or sets the status of a request."""
-    return call.method == "PATCH" and ("/nodes/" in call.path or "/provisioning" in call.path)
+def what(call: Call) -> str:
+    """A kind of write: ``PATCH nodes``."""
+    kinds = ("leases", "configmaps", "nodes", "provisioningrequests")
+    return f"{call.method} {next(one for one in kinds if f'/{one}' in call.path)}"
 
 
 def labels(live: Live) -> list[Tree]:
@@ -83,8 +90,13 @@ def labels(live: Live) -> list[Tree]:
 
 
 def test_gangs_of_kueue_come_and_go_on_a_real_api_server(live: Live, kueue: PlayedKueue) -> None:
-    """Jobs unchanged, of all sizes on seven nodes; a part of the runs is killed."""
+    """Jobs unchanged, of all sizes on seven nodes; every other run is killed, at any of its writes.
+
+    Some are stopped by Kueue and come again; of some somebody revokes the nodes.
+    """
     chance = random.Random(11)
+    revoked: set[str] = set()
+    struck: Counter[str] = Counter()
     waiting = [f"g{number}" for number in range(examples(200, 20))]
     tolerations = [{"key": TAINT, "operator": "Exists"}]
     words = run_words(live, "--wait", "0s")
@@ -98,24 +110,35 @@ def test_gangs_of_kueue_come_and_go_on_a_real_api_server(live: Live, kueue: Play
             waiting.remove(name)
             came.add(name)
         kueue.step()
-        if chance.random() < 0.2:
-            killer = Killer(chance.randrange(1, 12), after=True, counts=is_answer)
+        if chance.random() < 0.5:
+            after, writes = chance.random() < 0.5, chance.choice((3, 6, 12))
+            killer = Killer(chance.randrange(writes) + 1, after, counts=lambda call: call.writes)
             killed(live, killer, *words)
+            if killer.struck is not None:
+                struck[f"{'after' if after else 'before'} {what(killer.struck)}"] += 1
         else:
             done = ran(live, *words)
             assert done.code in (0, 7), done.err
         kueue.step()
-        settled(live, kueue)
+        settled(live, kueue, revoked)
         for name in sorted(name for name in came - ended if kueue.pods_of(name)):
-            what = chance.random()
-            if what < 0.6:
+            fate = chance.random()
+            if fate < 0.6:
                 kueue.finish(name)
                 ended.add(name)
-            elif what < 0.7:
+            elif fate < 0.7:
                 kueue.evict(name)
+            elif fate < 0.73:
+                kueue.revoke(name)
+                ended.add(name)
+                revoked.add(name)
         if not waiting and came == ended:
             break
     assert came == ended
+    kinds = ("PUT leases", "PATCH nodes", "PATCH provisioningrequests")
+    wanted = {f"{when} {kind}" for when in ("before", "after") for kind in kinds}
+    assert wanted <= struck.keys() or len(came) < 200, struck
     assert ran(live, *words).code == 0
     assert labels(live) == []
-    assert all(true(one, "BookingExpired") for one in kueue.all(REQUESTS))
+    over = ("BookingExpired", "CapacityRevoked")
+    assert all(any(true(one, kind) for kind in over) for one in kueue.all(REQUESTS))

@@ -65,6 +65,7 @@ def apply(  # the options of the verb
     """Apply a saved plan: each gang whole or not at all."""
     from planner.cli import apply_report as reports
     from planner.pipelines import apply as pipeline
+    from planner.show.apply import ApplyProgress
 
     client = dry_run is DryRun.client
     if detailed_exitcode and (not client or output in OBJECTS):
@@ -88,7 +89,7 @@ def apply(  # the options of the verb
         preview = pipeline.preview(request, console)
         code = reports.show_preview(console, request, output, preview, detailed=detailed_exitcode)
     else:
-        progress = reports.ApplyProgress(console, time.monotonic)
+        progress = ApplyProgress(console, time.monotonic)
         reporter = reports.ConsoleApplyReporter(console, request, output, progress)
         result = pipeline.apply(request, console, reporter, stdin=console.stdin)
         code = reports.report(console, request, output, result)

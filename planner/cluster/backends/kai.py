@@ -50,8 +50,7 @@ class Kai(Backend):
         if text(pod_tree, "metadata", "uid") != order.uid:
             return Gone("another pod has its name")
         wanted = _request(order)
-        path = grouped(GROUP, VERSION, PLURAL, namespace=order.namespace)
-        reply = wire.send("POST", path + _QUERY, wanted)
+        reply = wire.send("POST", _path(order.namespace) + _QUERY, wanted)
         if reply.status == 409:
             return _settled(wire, _path(order.namespace, order.name), wanted)
         return Rejected(_UNSERVED) if reply.status == 404 else event_of(reply)
@@ -80,7 +79,7 @@ def _settled(wire: Transport, path: str, wanted: Tree) -> Event:
     return Conflict("its BindRequest was another plan's") if isinstance(gone, Done) else gone
 
 
-def _path(namespace: str, name: str) -> str:
+def _path(namespace: str, name: str | None = None) -> str:
     return grouped(GROUP, VERSION, PLURAL, namespace=namespace, name=name)
 
 
