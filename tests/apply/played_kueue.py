@@ -7,11 +7,13 @@ After ``pkg/controller/admissionchecks/provisioning/controller.go`` of kubernete
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from apiserver_kinds import Kind
+from live_checks import overfull
 
 Tree = dict[str, Any]
 Api = Callable[[str, str, Any, str], tuple[int, Tree]]
@@ -208,6 +210,22 @@ class PlayedKueue:
                 "DELETE", f"{REQUESTS.format(self.here)}/{request['metadata']['name']}", None, ""
             )
 
+    def sound(self, pods: Iterable[Tree], revoked: Collection[str] = ()) -> None:
+        """No GPU twice, no gang half there, none given up that was not ``revoked``, and none told it failed.
+
+        ``pods``: all there are.
+        """
+        found = {pod["metadata"]["name"]: pod for pod in pods}
+        assert overfull(found) == []
+        ours = [pod for pod in found.values() if CONSUMES in pod["metadata"].get("annotations", {})]
+        unbound = [pod["metadata"]["name"] for pod in ours if "nodeName" not in pod["spec"]]
+        assert unbound == []
+        given_up = [one for one in self.all(WORKLOADS) if not one["spec"]["active"]]
+        assert {one["metadata"]["name"] for one in given_up} == {f"job-{name}" for name in revoked}
+        requests = self.all(REQUESTS)
+        assert not any(true(one, "Failed") for one in requests)
+        assert sum(true(one, "CapacityRevoked") for one in requests) == len(revoked)
+
     # ---- the API
 
     def all(self, path: str) -> list[Tree]:
@@ -250,6 +268,53 @@ class PlayedKueue:
     def _patch(self, path: str, name: str, body: Tree) -> None:
         code, tree = self.api("PATCH", f"{path.format(self.here)}/{name}", body, MERGE)
         assert code == 200, tree
+
+
+SIZES = [(1, 1), (1, 4), (2, 4), (2, 8), (3, 2), (4, 8), (1, 8)]
+"""Pods, and GPUs of each."""
+
+
+def come_and_go(
+    count: int,
+    chance: Random,
+    played: Callable[[], PlayedKueue],
+    run: Callable[[], object],
+    sound: Callable[[Collection[str]], object],
+    **pod: Any,  # noqa: ANN401
+) -> set[str]:
+    """So many gangs of all sizes come, are started by runs, and go.
+
+    Some are stopped by Kueue and come again; of those returned somebody revoked the nodes.
+    """
+    waiting = [f"g{number}" for number in range(count)]
+    came, ended, revoked = set[str](), set[str](), set[str]()
+    for _ in range(40 * count):
+        for name in waiting[: chance.randrange(1, 7)]:
+            played().submit(name, chance.choice(SIZES), priority=chance.randrange(3), **pod)
+            waiting.remove(name)
+            came.add(name)
+        played().step()
+        run()
+        played().step()
+        sound(revoked)
+        for name in sorted(name for name in came - ended if played().pods_of(name)):
+            fate = chance.random()
+            if fate < 0.5:
+                played().finish(name)
+            elif fate < 0.6:
+                played().evict(name)
+            elif fate < 0.68:
+                played().revoke(name)
+                revoked.add(name)
+            ended |= {name} if fate < 0.5 or name in revoked else set()
+        if not waiting and came == ended:
+            return revoked
+    raise AssertionError("no end")
+
+
+def all_over(kueue: PlayedKueue) -> bool:
+    over = ("BookingExpired", "CapacityRevoked")
+    return all(any(true(one, kind) for kind in over) for one in kueue.all(REQUESTS))
 
 
 def _attempt(request: Tree) -> int:

@@ -113,19 +113,6 @@ def test_ages_are_by_the_servers_clock(gated: Bench, age_s: int, code: int) -> N
     assert ("--max-age is 1h" in said.err) is (age_s == 3601)
 
 
-@pytest.mark.parametrize("words", [[], ["--dry-run=client"], ["--dry-run=server"]])
-def test_what_moved_is_listed_and_nothing_is_written(gated: Bench, words: list[str]) -> None:
-    plan = gated.plan()
-    where = placed(plan)
-    gated.cluster.cordon(where["a-0"])
-    gated.cluster.remove("Pod", "b-1")
-    said = gated.run("apply", str(plan), *(words or ["--yes"]))
-    assert (said.code, said.out, gated.written()) == (6, "", [])
-    assert "error: stale: pod default/b-1 is gone" in said.err
-    assert f"error: stale: node {where['a-0']} is cordoned" in said.err
-    assert said.err.count("hint:") == 1
-
-
 def test_harmless_change_is_none_and_others_are_not_touched(gated: Bench) -> None:
     marked = {"labels": {"gangplan.dev/plan": "x"}, "tolerations": TOLERATE}
     gated.cluster.add_pod("stranger", gpus=0, node="n1", **marked)
@@ -181,14 +168,6 @@ def test_who_holds_the_lock_is_said(gated: Bench) -> None:
 
 
 # ---- part-way
-
-
-def test_a_conflict_of_one_gang_does_not_stop_the_other(gated: Bench) -> None:
-    plan = gated.plan()
-    gated.cluster.before.append(refusing("/pods/a-1", 422, "no", "schedulingGates"))
-    code, outcomes = gated.outcomes(plan)
-    assert (code, outcomes["b"]) == (7, "started")
-    assert outcomes["a"] in ("skipped", "partial", "halted")
 
 
 def test_escape_codes_in_what_the_server_says_never_reach_the_terminal(gated: Bench) -> None:
@@ -297,17 +276,6 @@ def test_rights_lost_in_mid_gang_are_told_and_it_resumes(
     made.cluster.advance(120)  # the lock may not have been released
     assert made.apply(plan).code == 0
     assert made.bound() == placed(plan)
-
-
-@pytest.mark.parametrize(
-    ("left", "words"), [(("get", "list"), "not permitted: "), ((), 'User "gangplan" cannot get ')]
-)
-def test_without_rights_nothing_is_written(made: Bench, left: tuple[str, ...], words: str) -> None:
-    plan = made.plan()
-    loses(*left)(made.cluster)
-    said = made.apply(plan)
-    assert (said.code, made.written()) == (77, [])
-    assert words in said.err
 
 
 def test_a_refusal_of_an_admission_plugin_is_no_lost_right(made: Bench) -> None:

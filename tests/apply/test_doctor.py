@@ -248,17 +248,6 @@ def test_names_that_no_server_would_have_taken_do_nothing(examined: Examined) ->
     assert not any(odd in path for path in asked for odd in ("--help", "..", "\x1b"))
 
 
-def test_help_is_as_agreed(
-    cli: RunCli,
-    golden: Callable[[str, str], None],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert cli("doctor", "--help").code == 0
-    golden("help-doctor.txt", capsys.readouterr().out)
-
-
 def test_where_kueue_may_ask_rights_and_policy_for_labels_of_nodes_are_checked(
     examined: Examined,
 ) -> None:

@@ -202,21 +202,3 @@ def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
     assert (len(placed(live.pods())), well(live)) == (20, True)
     if last == "apply":
         assert placed(live.pods()) == placements(plan)
-
-
-@pytest.mark.slow
-def test_the_lock_of_the_dead_is_broken_by_the_id_that_is_reported(live: Live) -> None:
-    live.create(Wanted("one", 2, 8))
-    plan = planned(live)
-    assert killed(live, Killer(1, after=True), *apply_words(live, plan)).code == -signal.SIGKILL
-    live.relay.later_s -= 70.0  # no: it died just now
-    refused = ran(live, *apply_words(live, plan))
-    assert refused.code == 75, refused.err
-    told = re.search(r"gangplan status --release ([\w-]+)", refused.err)
-    assert told is not None, refused.err
-    unlocked = ran(live, "status", "--release", told[1], "--lock-namespace", live.lock_namespace)
-    assert unlocked.code == 0, unlocked.err
-    begun = time.monotonic()
-    assert ran(live, *apply_words(live, plan)).code == 0
-    assert time.monotonic() - begun < 60  # it did not wait for the lock to run out
-    assert placed(live.pods()) == placements(plan)

@@ -11,7 +11,7 @@ import pytest
 from live_account import Account, account, kubectl_said
 from live_checks import partial, placed
 from live_objects import Wanted, namespace, pods
-from live_runs import placements, planned, policy_of
+from live_runs import placements, planned
 
 from models.apply.requests import Ungate
 from planner.cluster import request_sender
@@ -202,14 +202,3 @@ def test_a_namespace_that_is_gone_with_its_rights_makes_the_plan_stale(ours: Acc
     code, _, err = ours.program("apply", str(planned(live)), "--yes")
     assert code == 0, err
     live.delete_pods()
-
-
-@pytest.mark.slow
-def test_rights_in_a_namespace_with_pods_are_missing_and_the_role_is_named(one: Account) -> None:
-    live = one.live
-    words = ("run", "--policy", str(policy_of(live, gpuBackend="dra")))
-    with one.without("patch", "resource.k8s.io", "resourceclaims", live.namespace):
-        code, _, err = one.program(*words)
-    assert code == 77, err
-    assert f"patch resourceclaims.resource.k8s.io in namespace {live.namespace}" in err
-    assert f"bind gangplan-allocating in namespace {live.namespace}; " in err

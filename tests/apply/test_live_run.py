@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from live_checks import overfull, partial, placed
 from live_cluster import Live
-from live_objects import GATE, Wanted, pods, workload
+from live_objects import Wanted, workload
 from live_relay import Answer, Call, Forward
 from live_runs import (
     Killer,
@@ -50,14 +50,6 @@ def entry(plan: Path, name: str) -> Tree:
     gangs = json.loads(plan.read_text(encoding="utf-8"))["spec"]["gangs"]
     found: Tree = next(one for one in gangs if one["name"] == name)
     return found
-
-
-def create_as(live: Live, gang: Wanted, **spec: object) -> None:
-    """Its pods with other fields in their spec."""
-    made = pods(gang, live.namespace, live.run)
-    for tree in made:
-        tree["spec"] |= spec
-    live.make(*made)
 
 
 # ---- gangs that give way
@@ -226,25 +218,3 @@ def test_a_gang_grows_beyond_its_pods_by_the_scale_of_its_controller(live: Live,
         went_well(live, EVICT)
     settled(live, "low", 4)
     assert replicas(live, kind) == 4
-
-
-# ---- gangs that wait for something else
-
-
-def test_a_gang_that_waits_for_another_gate_starves_nobody_and_starts_when_it_is_gone(
-    live: Live,
-) -> None:
-    """As a webhook of Kueue leaves the pods of a gang that is gated for gangplan, too."""
-    kueue = "kueue.x-k8s.io/admission"
-    create_as(live, Wanted("queued", 4, 8), schedulingGates=[{"name": kueue}, {"name": GATE}])
-    live.create(Wanted("late", 5, 8))
-    went_well(live)
-    live.wait_until(lambda: len(placed(live.pods())) == 5, "the later gang")
-    reason = entry(planned(live), "queued")["reason"]
-    assert (reason["code"], kueue in reason["fields"]["text"]) == ("Gated", True)
-    live.delete_pods(*(f"late-{index}" for index in range(5)))
-    for name in live.pods():  # as Kueue admits them
-        patch = {"spec": {"schedulingGates": [{"$patch": "delete", "name": kueue}]}}
-        live.send("PATCH", f"/api/v1/namespaces/{live.namespace}/pods/{name}", patch)
-    went_well(live)
-    all_bound(live, 4)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from apiserver import Answer, Call, FakeCluster
 from apiserver_kinds import Kind
-from effort import first_fast
+from effort import first_fast, spread
 from live_checks import overfull
-from run_bench import Benches, Kill, RunBench, is_start, nodes, reviewing
+from run_bench import Benches, Kill, RunBench, is_start, nodes
 
 pytest_plugins = ("run_fixtures",)
 Tree = dict[str, Any]
@@ -139,23 +139,6 @@ def test_a_request_of_somebody_else_stops_its_gang_and_stays(memory: Benches) ->
     assert (bench.standing("llama"), bench.standing("vit")) == (2, 1)
 
 
-def test_an_answer_that_is_no_request_lets_no_gate_go(memory: Benches) -> None:
-    """Something in between answers in the server's place, once."""
-    bench = memory(beside_kai(2))
-    bench.cluster.gang_of_pods("llama", 2, **KAI)
-
-    def empty(call: Call) -> Answer | None:
-        if (call.method, call.path) != ("POST", REQUESTS):
-            return None
-        bench.cluster.before.remove(empty)
-        return 200, {}, {}
-
-    with bench.meddled(empty, all_before_the_first_gate(bench, "llama", 2)):
-        bench.ran("--policy", settings(bench))
-    bind(bench)
-    assert bench.standing("llama") == 2
-
-
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_request_that_an_earlier_plan_of_ours_left_is_made_anew(
     *, failed: bool, memory: Benches
@@ -184,13 +167,37 @@ def test_a_request_that_an_earlier_plan_of_ours_left_is_made_anew(
     assert bench.standing("vit") == 1
 
 
-def test_without_the_right_nothing_is_written(memory: Benches) -> None:
-    bench = memory(beside_kai(2))
-    bench.cluster.gang_of_pods("llama", 2, **KAI)
-    with bench.meddled(reviewing(("create", "bindrequests", ""))):
-        done = bench.ran("--policy", settings(bench), code=77)
-    assert "gangplan-binding" in done.err
-    assert bench.written() == []
+ANSWERS = (200, 400, 403, 404, 409, 422, 429, 500, 0)
+"""200: without a word; 0: none at all."""
+
+
+@pytest.mark.parametrize("scheduler", ["kai-scheduler", "default-scheduler"])
+@pytest.mark.parametrize("answer", spread(ANSWERS, 2))
+def test_whatever_is_answered_about_the_objects_of_one_gang_the_others_start(
+    answer: int, scheduler: str, memory: Benches
+) -> None:
+    base = memory(beside_kai(4))
+    for name, priority in (("odd", 9), ("good", 5)):
+        base.cluster.gang_of_pods(name, 2, priority=priority, scheduler=scheduler)
+    policy = settings(base)
+    for verb in ("GET", "POST", "PATCH", "DELETE"):
+        bench = base.fork()
+
+        def hook(call: Call, verb: str = verb) -> Answer | None:
+            about = "odd-" in call.path or (call.method == "POST" and "'odd" in str(call.body))
+            read = verb == "GET" and call.method in ("PATCH", "POST")  # only after a doubt
+            if not about or (call.method != verb and not read):
+                return None
+            return (409 if call.method != verb else answer), {}, {}
+
+        with bench.meddled(
+            hook, all_before_the_first_gate(bench, "good", 2 * (scheduler[0] == "k"))
+        ):
+            done = bench.run("--policy", policy)
+        bind(bench)
+        sound(bench)
+        assert done.code in (0, 7), done.err
+        assert bench.standing("good") == 2, (verb, done.err)
 
 
 PARTS = 4

@@ -6,15 +6,14 @@ What is there is read from the server's store alone. Jobs are not changed.
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 from apiserver import Answer, Call, FakeCluster
 from conftest import Result
 from effort import examples, first_fast
-from live_checks import overfull
 from played_kueue import (
-    CONSUMES,
     NODE_LABELS,
     PODS,
     REQUESTS,
@@ -22,6 +21,8 @@ from played_kueue import (
     WORKLOADS,
     PlayedKueue,
     Tree,
+    all_over,
+    come_and_go,
     condition,
     true,
 )
@@ -64,19 +65,8 @@ def labels(bench: RunBench) -> dict[str, dict[str, str]]:
     return found
 
 
-def sound(bench: RunBench) -> None:
-    """No GPU twice, no gang of Kueue half there, none given up, and no request that was told it failed."""
-    pods = bench.cluster.pods()
-    assert overfull({pod["metadata"]["name"]: pod for pod in pods}) == []
-    states: dict[str, set[bool]] = {}
-    for pod in pods:
-        if CONSUMES in pod["metadata"].get("annotations", {}):
-            states.setdefault(_job(pod), set()).add("nodeName" in pod["spec"])
-    assert [job for job, found in states.items() if found != {True}] == []
-    played = kueue(bench)
-    assert [w["metadata"]["name"] for w in played.all(WORKLOADS) if not w["spec"]["active"]] == []
-    requests = played.all(REQUESTS)
-    assert not any(true(one, kind) for one in requests for kind in ("Failed", "CapacityRevoked"))
+def sound(bench: RunBench, revoked: Collection[str] = ()) -> None:
+    kueue(bench).sound(bench.cluster.pods(), revoked)
 
 
 def labels_are_those_of_gangs(bench: RunBench) -> None:
@@ -93,13 +83,13 @@ def labels_are_those_of_gangs(bench: RunBench) -> None:
     assert found == stood
 
 
-def quiet(bench: RunBench) -> Result:
+def quiet(bench: RunBench, revoked: Collection[str] = ()) -> Result:
     """Runs, with Kueue between them, until one writes nothing."""
     for _ in range(12):
         before = bench.asked()
         done = bench.run("--wait", "2s")
         kueue(bench).step()
-        sound(bench)
+        sound(bench, revoked)
         bench.cluster.advance(100)
         if not bench.written(since=before):
             return done
@@ -185,46 +175,33 @@ def test_killed_after_any_write_a_run_is_finished_by_the_next_ones(
         kueue(bench).delete("late")
         quiet(bench)
         assert labels(bench) == {}, at
-        assert all(true(one, "BookingExpired") for one in kueue(bench).all(REQUESTS))
+        assert all_over(kueue(bench))
         if not kill.struck:
             assert at > 12, "a run writes more than that"
             return
 
 
 def test_many_gangs_come_and_go_while_runs_are_killed(memory: Benches) -> None:
-    """Of all sizes; some are stopped by Kueue and come again."""
     chance = random.Random(7)
     bench = memory(beside_kueue(8))
-    waiting = [f"g{number}" for number in range(examples(200, 20))]
-    came: set[str] = set()
-    ended: set[str] = set()
-    for _ in range(40 * len(waiting)):
-        for name in waiting[: chance.randrange(1, 6)]:
-            pods, gpus = chance.choice([(1, 1), (1, 4), (2, 4), (2, 8), (3, 2), (4, 8), (1, 8)])
-            kueue(bench).submit(name, (pods, gpus), priority=chance.randrange(3))
-            waiting.remove(name)
-            came.add(name)
-        kueue(bench, keeps=bool(chance.randrange(2))).step()
+
+    def run() -> None:
         if chance.random() < 0.4:
             bench.killed(Kill(chance.randrange(25)), ("--wait", "2s"))
         else:
             bench.run("--wait", "2s")
             bench.cluster.advance(100)
-        kueue(bench).step()
-        sound(bench)
-        for name in sorted(name for name in came - ended if bound(bench, name)):
-            what = chance.random()
-            if what < 0.4:
-                kueue(bench, keeps=bool(chance.randrange(2))).finish(name)
-                ended.add(name)
-            elif what < 0.5:
-                kueue(bench, keeps=bool(chance.randrange(2))).evict(name)
-        if not waiting and came == ended:
-            break
-    quiet(bench)
-    assert came == ended
+
+    revoked = come_and_go(
+        examples(200, 20),
+        chance,
+        lambda: kueue(bench, keeps=bool(chance.randrange(2))),
+        run,
+        lambda revoked: sound(bench, revoked),
+    )
+    quiet(bench, revoked)
     assert labels(bench) == {}
-    assert all(true(one, "BookingExpired") for one in kueue(bench).all(REQUESTS))
+    assert all_over(kueue(bench))
 
 
 def told(bench: RunBench, name: str) -> str:
@@ -312,19 +289,6 @@ def test_pods_of_kueue_that_stay_pending_are_told_of(memory: Benches) -> None:
     bench.cluster.scheduler.refuses = {}
     bench.ran()
     assert bound(bench, "llama") == ["n0", "n1"]
-
-
-def test_what_is_revoked_gives_its_nodes_back_and_is_not_tried_again(memory: Benches) -> None:
-    bench = memory(beside_kueue(1))
-    kueue(bench).submit("first", (1, 8), priority=1)
-    kueue(bench).submit("second", (1, 8))
-    kueue(bench).step()
-    quiet(bench)
-    kueue(bench).revoke("first")
-    bench.ran()
-    kueue(bench).step()
-    assert (bound(bench, "first"), bound(bench, "second")) == ([], ["n0"])
-    labels_are_those_of_gangs(bench)
 
 
 def test_nodes_that_go_while_a_gang_waits_for_others_to_come_stop_its_start(
