@@ -315,6 +315,7 @@ resourceflavors.kueue.x-k8s.io ResourceFlavor v1beta2 v1beta1 cluster
 clusterqueues.kueue.x-k8s.io ClusterQueue v1beta2 v1beta1 cluster
   spec {
     cohort cohortName queueingStrategy stopPolicy namespaceSelector=Selector
+    admissionChecksStrategy { admissionChecks[] { name } }
     preemption { reclaimWithinCohort } fairSharing { weight }
     resourceGroups[]=KueueQuotas
   }

@@ -104,8 +104,15 @@ def _quota(made: KubeObject, sources: QuotaSources) -> tuple[Quota, _Amounts]:
 
 
 def _amounts(made: KubeObject, sources: QuotaSources, *, borrows: bool) -> _Amounts:
-    """``borrows``: there is a cohort above it to borrow from, and to lend to."""
+    """``borrows``: there is a cohort above it to borrow from, and to lend to.
+
+    None of a ClusterQueue whose workloads ask gangplan where to run, by the check of ``deploy/kueue``: they
+    have their quota, and Kueue guards it.
+    """
     found = _Amounts()
+    checks = objects(made.tree, "spec", "admissionChecksStrategy", "admissionChecks")
+    if any(text(one, "name") == "gangplan" for one in checks):
+        return found
     groups = objects(made.tree, "spec", "resourceGroups")
     flavors = (flavor for group in groups for flavor in objects(group, "flavors"))
     quotas = (
@@ -174,11 +181,7 @@ class _Flavors:
     def model(self, name: str) -> str | None:
         if name not in self.known:
             made = self.sources.api.named(GROUP, "ResourceFlavor", "", name)
-            models = (
-                ()
-                if made is None
-                else self.sources.models_of(texts(made.tree, "spec", "nodeLabels"))
-            )
+            models = self.sources.models_of(texts(made.tree, "spec", "nodeLabels")) if made else ()
             self.known[name] = models[0] if len(models) == 1 else None
         return self.known[name]
 
