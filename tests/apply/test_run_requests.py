@@ -312,6 +312,7 @@ def test_nodes_that_go_while_a_gang_waits_for_others_to_come_stop_its_start(
             asked[0] += call.path == "/api/v1/nodes"
             if asked[0] > at:
                 bench.cluster.before.clear()
+                kueue(bench).step()  # nobody is on his way to them any more
                 for name in ("n0", "n1"):
                     bench.cluster.remove("Node", name)
 
