@@ -30,7 +30,7 @@ test: $(DEV)
 	@$(PYTEST)
 
 test-long: $(DEV)
-	@$(PYTEST) -m slow tests/apply tests/search/test_large_paths.py tests/cli/test_cli_process.py tests/cli/test_docs_commands.py tests/documents/test_expressions.py
+	@$(PYTEST) -m slow tests/apply tests/search/test_large_instances.py tests/cli/test_cli_process.py tests/cli/test_docs_commands.py tests/documents/test_expressions.py
 
 test-all: $(DEV)
 	@$(PYTEST) --thorough

@@ -1,7 +1,7 @@
 """The phases of a plan, one after another, and how many Python functions they call.
 
 Promises: each phase goes on with what the one before has found; nothing is saved. Calls do not depend on the
-machine. ``tests/search/test_growth.py`` counts them at two sizes.
+machine. ``tests/search/test_call_counts.py`` counts them at two sizes.
 """
 
 from __future__ import annotations

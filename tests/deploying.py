@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 from admission import Asked, Policy, policies
-from apiserver import FakeCluster
-from apiserver_objects import Review
+from apiserver import FakeCluster, groups_of
+from apiserver_kinds import Place
 from apply_runs import OWN, TOLERATE
 from effort import HANG_S
 from snapshots import real_kubectl
@@ -121,13 +121,14 @@ def _place(role: str) -> str | None:
     return namespace
 
 
-def hook(policy: Policy) -> Callable[[Review], str | None]:
+def hook(policy: Policy) -> Callable[..., str | None]:
     """A policy as the fake cluster takes one."""
 
-    def refusal(review: Review) -> str | None:
-        kind, who = review.kind, {"user": review.user, "groups": review.groups}
-        what = {"sub": review.sub, "group": kind.group}
-        asked = Asked(kind.plural, review.operation, review.new, review.old, **what, **who)  # type: ignore[arg-type]
+    def refusal(
+        what: str, place: Place, old: Tree | None, new: Tree | None, user: str
+    ) -> str | None:
+        kind, more = place.kind, {"user": user, "groups": groups_of(user), "sub": place.sub}
+        asked = Asked(kind.plural, what, new, old, group=kind.group, **more)  # type: ignore[arg-type]
         return next(iter(policy.refusals(asked)), None)
 
     return refusal

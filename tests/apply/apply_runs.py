@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from apiserver import LOST, Answer, Call, FakeCluster, Hook
-from apiserver_errors import ApiError
 from apiserver_http import FakeWire
+from apiserver_kinds import ApiError
 from effort import examples
 
 from planner import errors

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
-from apiserver_setup import GATE
+from cluster_contents import GATE
 
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from apiserver import FakeCluster
-from apiserver_errors import ApiError
-from apiserver_kinds import LEASE, Kind, Tree
-from apiserver_store import Clock
+from apiserver import Clock, FakeCluster
+from apiserver_kinds import LEASE, ApiError, Kind, Tree
 
 from models.units import time_text
 from planner.cluster.lock import Holder, Lock, acquire
@@ -42,12 +40,12 @@ class LeaseServer:
         self.holders: list[tuple[float, str]] = []
         if namespace:
             self.cluster.add_namespace(NAMESPACE)
-        self.cluster.store.listeners.append(self._changed)
+        self.cluster.objects.listeners.append(self._changed)
 
     @property
     def tree(self) -> Tree | None:
         """The Lease as it is stored; tests may change it in place."""
-        return self.cluster.store.get(LEASE, NAMESPACE, "gangplan")
+        return self.cluster.objects.find(LEASE, NAMESPACE, "gangplan")
 
     @property
     def spec(self) -> Tree:

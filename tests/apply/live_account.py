@@ -144,7 +144,7 @@ def account(folder: Path, *, nodes: int) -> Iterator[Account]:
             if fakes:
                 cluster, endpoint = fakes[0]
                 _install(cluster, documents)
-                cluster.add_user("t", name)
+                cluster.tokens["t"] = name
                 made = Account(live, home, endpoint.as_user("t"), roles)
             else:
                 stack.callback(_delete, live, documents)

@@ -24,7 +24,7 @@ def annotations_of(pod: Tree) -> dict[str, str]:
 
 def gpus_of(pod: Tree) -> int:
     containers = pod["spec"]["containers"]
-    return sum(int(one["resources"]["requests"]["nvidia.com/gpu"]) for one in containers)
+    return sum(int(one["resources"]["limits"]["nvidia.com/gpu"]) for one in containers)
 
 
 def overfull(pods: Mapping[str, Tree], gpus: int = 8) -> list[str]:

@@ -41,6 +41,7 @@ from live_objects import (
     priority_class,
 )
 from live_relay import Relay, relaying
+from played_workloads import Workloads
 from snapshots import real_kubectl
 
 Tree = dict[str, Any]
@@ -277,7 +278,8 @@ def opened(folder: Path, *, nodes: int = 4) -> Iterator[Live]:
 
 @contextmanager
 def _fake(folder: Path) -> Iterator[Path]:
-    cluster = FakeCluster(clock=time.time, workloads=True)
+    cluster = FakeCluster(clock=time.time)
+    cluster.writers.append(Workloads(cluster.objects))
     cluster.add_namespace(LEASES)
     with serving(cluster, folder, tls=False) as endpoint:
         yield endpoint.kubeconfig

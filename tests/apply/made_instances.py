@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from apiserver import FakeCluster
-from apiserver_setup import GATE
 from apply_runs import OWN, TOLERATE
 from backend_world import FINALIZER, devices_of
+from cluster_contents import GATE
 from dynamic_mig import API, DRIVER, asks, claim, devices, gpu_class, made, mig_class, slices
 
 Tree = dict[str, Any]

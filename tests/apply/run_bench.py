@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 from apiserver import LOST, Answer, Call, FakeCluster, Hook
 from apiserver_http import Endpoint, FakeWire, serving
+from apiserver_kinds import Kind
 from apply_runs import Crash, Fault, Hasty
 from conftest import Result, RunCli
+from played_workloads import Workloads
 from snapshots import environment
 
 from models.apply.records import StartRecord
@@ -181,7 +183,7 @@ class RunBench:
             shared = [
                 mine.kinds,
                 *kinds,
-                *(tree for kind in kinds for tree in mine.store.all(kind)),
+                *(tree for kind in kinds for tree in mine.objects.all(kind)),
             ]
             other = copy.deepcopy(mine, {id(one): one for one in shared})
         finally:
@@ -243,7 +245,10 @@ def nodes(
     count: int, *, groups: bool = False, kubelets: bool = False, workloads: bool = False
 ) -> FakeCluster:
     """A cluster of nodes n0, n1, ... of 8 GPUs each. Its clock stands still."""
-    made = FakeCluster(groups=groups, kubelets=kubelets, workloads=workloads)
+    made = FakeCluster(kubelets=kubelets)
+    made.writers += [Workloads(made.objects)] if workloads else []
+    if groups:
+        made.kinds.serve(Kind("PodGroup", "podgroups", "scheduling.k8s.io", "v1alpha2"))
     for number in range(count):
         made.add_node(f"n{number}")
     return made

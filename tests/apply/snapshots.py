@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import shutil
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apiserver_http import FakeWire, serving
-from apiserver_recorded import RecordedServer
+from apiserver import Answer, Call, FakeCluster
+from apiserver_http import FakeWire, RawAnswer, serving
+from apiserver_kinds import ApiError, Kind, Kinds, Place, denied
+from apiserver_objects import page
 from conftest import Result, RunCli
 from effort import HANG_S
-from kube import parsed
+from kube import SNAPSHOTS, parsed
 
 from planner.read.kube.records import Objects
 
@@ -76,6 +79,83 @@ def comes_true(condition: Callable[[], bool]) -> bool:
     while not condition() and time.monotonic() < until:
         time.sleep(0.02)
     return condition()
+
+
+# ---- recorded objects, and answers that go wrong
+
+
+def recorded(path: Path) -> Tree:
+    """A recorded list, packed or not."""
+    raw = path.read_bytes()
+    tree: Tree = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    return tree
+
+
+def status(code: int, reason: str, message: str) -> RawAnswer:
+    """A failure as the API server words it."""
+    return RawAnswer(code, json.dumps(ApiError(code, message, reason=reason).tree()).encode())
+
+
+def forbidden(verb: str, resource: str) -> RawAnswer:
+    plural, _, group = resource.partition(".")
+    error = denied("tester", verb, Place(Kind("", plural, group)))
+    return status(403, error.reason, error.message)
+
+
+class RecordedServer(FakeCluster):
+    """Serves lists as they were recorded, and nothing else. ``lists``: their objects, by plural.group."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=time.time)
+        self.kinds = Kinds(())
+        self.lists: dict[str, list[Tree]] = {}
+
+    @classmethod
+    def of(cls, snapshot: str) -> RecordedServer:
+        """Serves a recorded snapshot."""
+        found = cls()
+        for path in sorted((SNAPSHOTS / snapshot).glob("*.json*")):
+            found.add(path.name.partition(".")[0], recorded(path))
+        return found
+
+    def add(self, plural: str, tree: Tree) -> None:
+        group, _, version = tree["apiVersion"].rpartition("/")
+        namespaced = any("namespace" in item["metadata"] for item in tree["items"])
+        name = tree["kind"].removesuffix("List")
+        kind = Kind(name, plural, group, version, namespaced, custom=True)
+        self.kinds.serve(kind)
+        self.lists[kind.resource] = tree["items"]
+
+    def fail(
+        self, path: str, *answers: RawAnswer, when: Callable[[Call], bool] = lambda _: True
+    ) -> None:
+        """Answer the first requests for the path so, the later ones as usual."""
+        left = list(answers)
+
+        def hook(call: Call) -> Answer | None:
+            return left.pop(0).answer() if call.path == path and left and when(call) else None
+
+        self.before.append(hook)
+
+    def refuse(self, path: str, answer: RawAnswer) -> None:
+        """Answer every request for the path so."""
+        self.before.append(lambda call: answer.answer() if call.path == path else None)
+
+    def asked(self, path: str) -> list[dict[str, str]]:
+        """Queries of the requests for the path."""
+        return [call.query for call in self.calls if call.path == path]
+
+    def _read(self, call: Call) -> Tree:
+        assert call.place is not None
+        place = call.place
+        items, space = self.lists[place.kind.resource], place.namespace
+        items = [one for one in items if not space or one["metadata"]["namespace"] == space]
+        if not place.name:
+            return page(place.kind, items, call.query, "4711")
+        for one in items:
+            if one["metadata"]["name"] == place.name:
+                return {"kind": place.kind.name, "apiVersion": place.kind.api_version} | one
+        raise ApiError(404, "not found", place.kind, place.name)
 
 
 @dataclass(frozen=True, slots=True)

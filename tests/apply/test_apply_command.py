@@ -74,7 +74,7 @@ def test_every_pod_tells_which_plan_put_it_where_with_which_gpus(applied: Applie
     assert re.fullmatch("gp-[0-9a-f]{20}", pod["labels"]["gangplan.dev/plan"])
     ours = ((key.partition("gangplan.dev/")[2], one) for key, one in pod["annotations"].items())
     notes = {key: one for key, one in ours if key}
-    assert notes["node"] == applied.run.cluster.node_of("a-0")
+    assert notes["node"] == applied.run.cluster.pod("a-0")["spec"].get("nodeName")
     assert (notes["gpus"], sorted(notes)) == ("0,1,2,3,4,5,6,7", ["gpus", "node"])
 
 
@@ -100,7 +100,9 @@ def test_the_record_of_a_gang_comes_before_its_first_pod_and_says_where_all_go(
                if "/configmaps" in call.path]  # fmt: skip
     (record,) = [one for one in records if one is not None and one.gang == ("default", "a")]
     where = {one.name: one.node for one in record.pods}
-    assert where == {name: applied.run.cluster.node_of(name) for name in ("a-0", "a-1")}
+    assert where == {
+        name: applied.run.cluster.pod(name)["spec"].get("nodeName") for name in ("a-0", "a-1")
+    }
     assert not record.whole
 
 
@@ -206,11 +208,11 @@ DRY, SERVER = "--dry-run=client", "--dry-run=server"
 
 def test_a_dry_run_asks_the_server_for_everything_and_writes_nothing(gated: Bench) -> None:
     plan = gated.plan()
-    before = gated.cluster.store.revision
+    before = gated.cluster.objects.revision
     said = gated.run("apply", str(plan), SERVER, "-o", "json")
     assert said.code == 0, said.err
     asked = [call for call in gated.cluster.calls if "/pods/" in call.path]
-    assert gated.cluster.store.revision == before
+    assert gated.cluster.objects.revision == before
     assert all(call.query.get("dryRun") == "All" for call in asked)
     assert {call.path.split("/")[6] for call in asked} == {"a-0", "a-1", "b-0", "b-1"}
     assert said.data()["dryRun"] is True

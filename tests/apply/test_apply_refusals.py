@@ -207,7 +207,7 @@ def made(ten: Bench) -> Bench:
     ref = {"kind": "ClusterRole", "name": "all"}
     subjects = [{"kind": "User", "name": "gangplan"}]
     ten.cluster.put(RBAC | {"kind": "ClusterRoleBinding", "roleRef": ref, "subjects": subjects})
-    ten.cluster.add_user("t", "gangplan")
+    ten.cluster.tokens["t"] = "gangplan"
     ten.user = "gangplan"
     return ten
 
@@ -229,7 +229,7 @@ def at_request(made: Bench, at: int, deed: Callable[[FakeCluster], object]) -> l
 
 def restarts(cluster: FakeCluster) -> None:
     """The next three questions about rights are denied."""
-    cluster.rights.unread = 3
+    cluster.unread = 3
 
 
 def loses(*verbs: str) -> Callable[[FakeCluster], object]:
@@ -244,7 +244,7 @@ def test_a_restart_at_any_request_changes_nothing(made: Bench, at: int) -> None:
     plan = made.plan()
     seen = at_request(made, at, restarts)
     said = made.apply(plan)
-    assert (said.code, len(seen) >= at, made.cluster.rights.unread) == (0, True, 0), said.err
+    assert (said.code, len(seen) >= at, made.cluster.unread) == (0, True, 0), said.err
     assert made.bound() == placed(plan)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import backend_world as dra
 import pytest
 from apiserver import FakeCluster
-from apiserver_setup import GATE
 from apply_runs import Bench, OnCluster, placed
+from cluster_contents import GATE
 from dynamic_mig import asks, asks_whole, devices, made
 from effort import examples
 from made_instances import GPUS, PARTS, add, held, hold, of_made, partitionable, slices_of

@@ -8,7 +8,7 @@ import backend_world as dra
 import pytest
 from apiserver import Answer, Call, FakeCluster
 from apiserver_http import FakeWire
-from apiserver_setup import GATE
+from cluster_contents import GATE
 
 from models.apply.requests import Conflict, Done, Rejected
 from models.apply.terms import PLAN as MARK

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from apiserver import FakeCluster
 from apiserver_http import FakeWire, serving
-from apiserver_setup import GATE
 from apply_runs import OWN, TOLERATE, Bench, OnCluster, bench
 from backend_world import claim, cluster, ordered, seen
+from cluster_contents import GATE
 from conftest import Result, RunCli
 from deploying import TENANT, USER, grant, granted, install, shipped
 from snapshots import environment
@@ -132,7 +132,7 @@ def test_without_any_one_right_apply_ends_before_its_first_write(
 
 def run_once(cluster: FakeCluster, folder: Path, cli: RunCli, *more: str) -> Result:
     """``gangplan run`` by the shipped account."""
-    cluster.add_user("t", USER)
+    cluster.tokens["t"] = USER
     with serving(cluster, folder) as endpoint:
         environ = environment(folder, KUBECONFIG=str(endpoint.as_user("t")))
         said = cli("run", "--budget", "1", "--wait", "0s", *more, environ=environ)

@@ -89,7 +89,7 @@ def test_a_healthy_deployment_passes_every_check_and_one_without_a_right_is_told
     for right, code in ((None, 0), (Right("patch", "", "pods", "", TENANT), 77)):
         cluster, folder = a_cluster(without=right), tmp_path / str(code)
         folder.mkdir()
-        cluster.add_user("t", USER)
+        cluster.tokens["t"] = USER
         with serving(cluster, folder) as endpoint:
             environ = environment(folder) | {"KUBECONFIG": str(endpoint.as_user("t"))}
             result = cli("doctor", environ=environ)

@@ -179,7 +179,7 @@ def test_the_shipped_account_may_and_says_where_it_may_not(tmp_path: Path, cli: 
     for namespace in (TENANT, "elsewhere"):
         cluster.gang_of_pods("a", 2, gpus=8, namespace=namespace)
     install(cluster)
-    cluster.add_user("t", USER)
+    cluster.tokens["t"] = USER
     cluster.advance(3 * 3600)
     with serving(cluster, tmp_path) as endpoint:
         environ = environment(tmp_path, KUBECONFIG=str(endpoint.as_user("t")))

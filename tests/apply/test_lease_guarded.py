@@ -98,7 +98,7 @@ def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
         def sleeping(call: Call) -> None:
             if call.writes and not codes and "/configmaps" in call.path:
                 codes.append(-1)
-                clock.advance(120)
+                clock.now += 120
                 codes[0] = made.apply(second).code
 
         cluster.before.append(sleeping)

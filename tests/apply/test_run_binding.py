@@ -45,7 +45,7 @@ def bind(bench: RunBench) -> None:
             continue
         pod = bench.cluster.pod(name)
         if not {"nodeName", "schedulingGates"} & pod["spec"].keys():
-            bench.cluster.objects.bind(pod, one["spec"]["selectedNode"], manager="binder")
+            bench.cluster.objects.bind(pod, one["spec"]["selectedNode"])
 
 
 def sound(bench: RunBench) -> None:

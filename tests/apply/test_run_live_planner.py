@@ -10,9 +10,8 @@ from pathlib import Path
 import handmade
 import pytest
 from apiserver_http import serving
-from apiserver_recorded import RecordedServer, forbidden
 from conftest import RunCli
-from snapshots import environment, more, small
+from snapshots import RecordedServer, environment, forbidden, more, small
 
 from models.documents.plan import PlanDocument
 from models.verify.check import check
@@ -41,7 +40,7 @@ def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of
         taken = cli("snapshot", "--out", str(tmp_path / "out"), environ=environment(tmp_path))
     assert taken.code == 0, taken.err
     assert check(document) == []
-    spaces = {one["metadata"]["name"]: one for one in server.resource("namespaces").items}
+    spaces = {one["metadata"]["name"]: one for one in server.lists["namespaces"]}
     uid = spaces["kube-system"]["metadata"]["uid"]
     assert document["instance"]["cluster"]["metadata"]["uid"] == uid
     pods = [pod for gang in document["spec"]["gangs"] for pod in gang["pods"]]

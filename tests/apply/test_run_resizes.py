@@ -141,10 +141,10 @@ def test_new_pods_of_a_controller_start_in_the_run_that_grows_it(
 
 def test_pods_that_are_not_created_yet_are_left_to_the_next_run(running: Running) -> None:
     bench = running("Deployment", 2)
-    bench.cluster.workloads.on = False
+    bench.cluster.writers[-1].on = False
     words = "default/low: resized: worker from 2 to 4 pods; its controller has created 0 of 2 pods"
     assert words in bench.ran(EVICT).err
-    bench.cluster.workloads.on = True
+    bench.cluster.writers[-1].on = True
     bench.cluster.settle()
     later(bench)
     bench.ran(EVICT)

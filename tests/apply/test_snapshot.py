@@ -9,10 +9,21 @@ from pathlib import Path
 
 import pytest
 import yaml
-from apiserver_recorded import RecordedServer, forbidden, status
 from conftest import RunCli
 from effort import first_fast
-from snapshots import Cluster, Tree, cluster, files, in_memory, more, objects_of, small
+from snapshots import (
+    Cluster,
+    RecordedServer,
+    Tree,
+    cluster,
+    files,
+    forbidden,
+    in_memory,
+    more,
+    objects_of,
+    small,
+    status,
+)
 
 from models.instance.policy import KubernetesPolicy
 from planner.cluster import pages
@@ -50,10 +61,10 @@ def test_a_recorded_cluster_comes_back_and_everything_reads_the_same_from_it(
     written = files(served.out)
     file_of = {(kind.plural, kind.group): file_name(kind) for kind in ALL}
     lists = []
-    for resource in server.resources:
-        kind, tree = resource.kind, written.pop(file_of[resource.kind.plural, resource.kind.group])
+    for kind in server.kinds.all:
+        tree, items = written.pop(file_of[kind.plural, kind.group]), server.lists[kind.resource]
         api = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
-        lists.append({**api, "items": [one for one in resource.items if not _is_history(one)]})
+        lists.append({**api, "items": [one for one in items if not _is_history(one)]})
         assert tree == {**api, "metadata": {"resourceVersion": "4711"}, "items": tree["items"]}
         assert list(map(_identity, tree["items"])) == list(map(_identity, lists[-1]["items"]))
         if kind.name == "Namespace":
@@ -64,7 +75,7 @@ def test_a_recorded_cluster_comes_back_and_everything_reads_the_same_from_it(
     assert written == {}
     assert _facts(list(files(served.out).values())) == _facts(lists)
     asked = [r.path for r in server.calls if "limit" in r.query and "configmaps" not in r.path]
-    pages = -(-len(server.resource("pods").items) // 500)
+    pages = -(-len(server.lists["pods"]) // 500)
     assert asked[: pages + 1] == ["/api/v1/nodes", *["/api/v1/pods"] * pages]
     assert set(asked[pages + 1 :]).isdisjoint({"/api/v1/nodes", "/api/v1/pods"})
     assert {query["limit"] for query in server.asked(PAGE)} == {"500"}
@@ -177,7 +188,7 @@ def test_labels_of_namespaces_are_recorded_as_far_as_they_may_be_read(tiny: Clus
         {"metadata": {"name": f"t{i}", "labels": {"team": "a"}, "annotations": {"secret": "x"}}}
         for i in range(pages.PAGE + 1)
     ]
-    tiny.server.resource("namespaces").items += many
+    tiny.server.lists["namespaces"] += many
     assert tiny.snapshot().code == 0
     (system, *others) = files(tiny.out)["namespaces.json"]["items"]
     assert system["metadata"]["name"] == "kube-system"
@@ -219,5 +230,5 @@ def test_a_list_that_expires_half_way_begins_again(tmp_path: Path, cli: RunCli) 
     assert result.code == 0, result.err
     assert "1 list restarted" in result.err
     names = [pod["metadata"]["uid"] for pod in files(served.out)["pods.json"]["items"]]
-    pods = server.resource("pods").items
+    pods = server.lists["pods"]
     assert names == [pod["metadata"]["uid"] for pod in pods if not _is_history(pod)]

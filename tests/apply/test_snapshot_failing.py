@@ -11,10 +11,9 @@ from urllib.parse import parse_qs
 
 import pytest
 from apiserver_http import RawAnswer
-from apiserver_recorded import status
 from conftest import RunCli
 from kube import node, pod
-from snapshots import Cluster, cluster, environment, files, in_memory, small
+from snapshots import Cluster, cluster, environment, files, in_memory, small, status
 
 from planner.cluster import snapshot as folder
 from planner.cluster.pages import list_objects
@@ -119,8 +118,8 @@ def test_answers_that_end_the_recording(
 
 
 def test_odd_items_of_a_list_are_left_out(held: Cluster) -> None:
-    held.server.resource("pods").items[:] = [
-        *held.server.resource("pods").items,
+    held.server.lists["pods"][:] = [
+        *held.server.lists["pods"],
         None,
         "pod",
         [],
@@ -282,8 +281,8 @@ def test_pods_past_every_bound_are_recorded_and_stop_nobody(tmp_path: Path, cli:
     done = pod("done", labels=many)
     done["status"]["phase"] = "Failed"
     server = small()
-    server.resource("nodes").items = [node("n1")]
-    server.resource("pods").items = [victim, *others, done]
+    server.lists["nodes"] = [node("n1")]
+    server.lists["pods"] = [victim, *others, done]
     with in_memory(server, tmp_path, cli) as served:
         result = served.snapshot()
         assert result.code == 0, result.err

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 import yaml
-from apiserver_recorded import recorded
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube import SNAPSHOTS, pod
+from snapshots import recorded
 from strategies import trees
 
 from planner.read.kube.decoders import REFUSED

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from apiserver import Answer, Call
 from apiserver_http import RawAnswer, serving
-from apiserver_recorded import RecordedServer
 from conftest import RunCli
 from effort import HANG_S
 from interactive import started
 from snapshots import (
+    RecordedServer,
     cluster,
     comes_true,
     descendants,
@@ -88,10 +88,9 @@ def large() -> RecordedServer:
     server = RecordedServer.of("h100-gke")
     images = [{"names": [f"registry.example.com/i-{i}@sha256:{i:064x}"]} for i in range(50)]
     for plural, count in (("nodes", NODES), ("pods", PODS)):
-        resource = server.resource(plural)
-        once = resource.items
-        resource.items = [_copy(once[i % len(once)], i // len(once)) for i in range(count)]
-    for node in server.resource("nodes").items:
+        once = server.lists[plural]
+        server.lists[plural] = [_copy(once[i % len(once)], i // len(once)) for i in range(count)]
+    for node in server.lists["nodes"]:
         node["status"]["images"] = images
     return server
 
@@ -122,7 +121,7 @@ def test_a_large_cluster_is_recorded_in_bounded_memory(
                 time.sleep(0.02)
             _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
-    left_out = sum(map(belongs_to_nothing, server.resource("pods").items))
+    left_out = sum(map(belongs_to_nothing, server.lists["pods"]))
     assert 0 < left_out < PODS / 100
     written = files(tmp_path / "out")
     found = [len(written[f"{plural}.json"]["items"]) for plural in ("nodes", "pods")]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from building import build, gang, node, switched
 from comparing import differences
 from effort import briefly, examples, first_fast
 from exhaustive import plan
@@ -181,6 +182,15 @@ def test_a_step_starts_no_gang_while_a_higher_one_of_its_shape_waits(seed: int) 
     low, high = len(instance.gangs) - 2, len(instance.gangs) - 1
     for step in steps_by_making_room(finder):
         assert step.decisions[high].pods or not step.decisions[low].pods
+
+
+def test_free_gpus_of_nodes_that_take_no_pods_are_told_apart() -> None:
+    odd = {"n1": {"ready": False}, "n2": {"unschedulable": True}, "n3": {"unhealthy": (0, 1)}}
+    nodes = [node(name, switched(8), **more) for name, more in {"n0": {}, **odd}.items()]
+    found = stranded_by_cause(build(nodes=nodes, gangs=[gang("a", 1, 1)]), [GangDecision("wait")])
+    closed = {cause: own for cause, own in found.items() if cause in ("not ready", "cordoned")}
+    assert closed == {"not ready": {1: 8}, "cordoned": {2: 8}}
+    assert found["unhealthy"] == {3: 2}
 
 
 @pytest.mark.parametrize("seed", first_fast(range(4), 2))

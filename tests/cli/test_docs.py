@@ -12,6 +12,7 @@ from bundles import load_all
 from conftest import RunCli
 from kube import node
 from pages import KUBERNETES, ROOT, code_blocks, text
+from played_workloads import Workloads
 
 from models.rules.registry import requirements
 from planner.cli.app import app
@@ -105,7 +106,8 @@ def test_the_documented_what_if_and_policies_are_valid_beside_a_recorded_cluster
 
 
 def test_the_documented_deployment_is_an_elastic_gang() -> None:
-    cluster = FakeCluster(workloads=True)
+    cluster = FakeCluster()
+    cluster.writers.append(Workloads(cluster.objects))
     cluster.add_namespace("rl")
     made = cluster.create(
         yaml.load(code_blocks(text(KUBERNETES), "yaml")[2], Loader=yaml.CSafeLoader)

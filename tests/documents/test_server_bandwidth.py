@@ -177,6 +177,20 @@ def test_the_best_set_of_a_large_mesh_agrees_with_pricing_every_set() -> None:
     assert best_inside_MBps(sixteen, 16) == 18400 * Fraction(30, 16) * 2
 
 
+def test_two_chains_of_six_are_the_best_set_though_a_ring_is_looked_at_first() -> None:
+    """A ring of links over GPUs 0 to 5; over 6 to 11 two links from each to the next, but for the last."""
+    cells = [["SYS"] * 12 for _ in range(12)]
+    for a in range(12):
+        cells[a][a] = "X"
+        b = (a + 1) % 6 + a // 6 * 6
+        if a != 11:
+            cells[a][b] = cells[b][a] = "NV2" if a > 5 else "NV1"
+    twelve = mesh(*map(" ".join, cells))
+    assert inside_MBps(twelve, 0b111111) == 20000
+    # two chains: 2 x 0.92 x 10,000 x 2 x 5/6
+    assert best_inside_MBps(twelve, 6) == 18400 * Fraction(10, 6)
+
+
 def test_the_ideal_is_the_best_set_then_the_nvlink_domain_then_the_network() -> None:
     v100, gb200, h100 = model("DGX-1 V100"), model("GB200 NVL72"), model("DGX H100")
     assert ideal_MBps((v100,), 4) == 82800

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from apiserver import FakeCluster
-from apiserver_setup import GATE
 from apply_runs import Fault, Tree, bench, cut
 from building import instance_document
 from bundles import load_all
+from cluster_contents import GATE
 from effort import spread
 from kube import node, pod
 

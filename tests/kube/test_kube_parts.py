@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from apiserver import FakeCluster
-from apiserver_setup import GATE
 from apply_runs import Bench, Fault, Tree, bench, cut
 from building import instance_document
 from bundles import load_all
+from cluster_contents import GATE
 from effort import spread
 from kube import node, pod
 from kube_nodes import one as one_node

@@ -165,12 +165,13 @@ def plan_text() -> str:
 
 
 def report(exit_code: int = 0) -> RunReport:
-    """A run of the plan by hand: big waits for 72 GPUs, pair and whole start; a gap in bandwidth."""
+    """A run of the plan by hand: big waits for 72 GPUs, pair is pending, whole starts; a gap in bandwidth."""
     document = plan()
     amounts = {"guarantee": 8, "limit": 40, "before": 2, "after": 20, "borrowed": 12, "waiting": 72}
     document["status"]["queues"] = [{"name": 'a"b', **amounts}]
     document["status"]["effectiveGpus"] = {"before": 2.0, "after": 22.5, "oneAtATime": 20.0}
-    done = (GangVerdict(("research", name), Outcome.started, "gp-1") for name in ("pair", "whole"))
+    found = {"pair": Outcome.pending, "whole": Outcome.started}
+    done = (GangVerdict(("research", name), one, "gp-1") for name, one in found.items())
     return RunReport(
         exit_code=exit_code,
         decided=PlanDocument.model_validate(document),

@@ -13,6 +13,7 @@ from threading import Event
 
 import pytest
 from bounding import bounded, faults, honest
+from building import build, gang, node, switched
 from comparing import DAY, differences, misjudged, wrong
 from effort import examples, spread
 from exhaustive import moves_of, plan
@@ -133,8 +134,11 @@ def test_a_search_that_is_stopped_at_once_has_an_honest_plan_of_a_mixture(size: 
 
 
 def test_no_plan_beats_the_bounds_that_need_no_search() -> None:
-    for feature in TELLING:
-        instance = telling(feature, draws(feature, 1)[0])
+    # Four of weight 1 that need no GPU, and all GPUs for a gang of a lower priority.
+    gangs = [gang(f"cpu-{i}", 1, 0, priority=1) for i in range(4)] + [gang("all", 1, 8)]
+    instances = {one: telling(one, draws(one, 1)[0]) for one in TELLING}
+    instances["no GPUs"] = build(nodes=[node("n", switched(8))], gangs=gangs)
+    for feature, instance in instances.items():
         implied, kept = ImpliedBounds(instance), []
         for tier, (name, value) in zip(tiers_of(instance), plan(instance).tiers, strict=True):
             bound = implied.bound(tier, kept)

@@ -1,11 +1,10 @@
-"""The test API server over HTTPS for kubectl, and as a transport without a socket."""
+"""The test API server over HTTPS for kubectl, as a transport without a socket, and with recorded objects."""
 
 from __future__ import annotations
 
 import json
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from apiserver import Answer, FakeCluster
-from apiserver_errors import ApiError
 from apiserver_kinds import Json, Tree
 from effort import HANG_S
 
@@ -28,6 +26,9 @@ CERTIFICATE = Path(__file__).parents[1] / "data" / "kube_api" / "localhost.pem"
 
 ADMIN = "administrator"
 """The token of an administrator."""
+
+Server = Any
+"""What can be served: its kinds, its tokens, and ``handle`` as ``FakeCluster`` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +45,18 @@ class RawAnswer:
         return self.code, {"raw": self}, {}
 
 
-Server = Any
-"""What can be served: its kinds, its tokens, and ``handle`` as ``FakeCluster`` has it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a cluster is served. ``kubeconfig``: leads there as an administrator, context ``test``."""
 
     url: str
     kubeconfig: Path
-    folder: Path
-    tls: bool
+    server: Tree
 
-    def as_user(self, token: str, *, name: str = "test") -> Path:
-        """A kubeconfig that leads there with this token, under the context ``name``."""
-        path = self.folder / f"kubeconfig-{token}"
-        return _kubeconfig(path, self.url, token, tls=self.tls, name=name)
+    def as_user(self, token: str) -> Path:
+        """A kubeconfig that leads there with this token."""
+        path, user = self.kubeconfig.with_name(f"kubeconfig-{token}"), {"token": token}
+        return write_kubeconfig(path, self.url, user=user, **self.server)
 
 
 @contextmanager
@@ -74,8 +70,9 @@ def serving(cluster: Server, folder: Path, *, tls: bool = True) -> Iterator[Endp
         thread.start()
         try:
             url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
-            path = _kubeconfig(folder / "kubeconfig", url, ADMIN, tls=tls)
-            yield Endpoint(url, path, folder, tls)
+            more = {"certificate_authority": str(CERTIFICATE)} if tls else {}
+            path, user = folder / "kubeconfig", {"token": ADMIN}
+            yield Endpoint(url, write_kubeconfig(path, url, user=user, **more), more)
         finally:
             server.stopped.set()
             server.shutdown()
@@ -95,11 +92,6 @@ def write_kubeconfig(
     path.write_text(json.dumps(tree), encoding="utf-8")
     path.chmod(0o600)
     return path
-
-
-def _kubeconfig(path: Path, url: str, token: str, *, tls: bool, name: str = "test") -> Path:
-    server = {"certificate_authority": str(CERTIFICATE)} if tls else {}
-    return write_kubeconfig(path, url, name=name, user={"token": token}, **server)
 
 
 def body_of(request: BaseHTTPRequestHandler) -> bytes:
@@ -143,23 +135,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answered(self) -> None:
         """Answer one request."""
-        sent = body_of(self)
+        sent, cluster, user = body_of(self), self.server.cluster, None
         kind = (self.headers.get("Content-Type") or JSON).partition(";")[0]
-        cluster, user = self.server.cluster, None
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if self.server.context and token != ADMIN:
-            if token not in cluster.tokens:
-                self.write(401, _encoded(ApiError(401, "Unauthorized").tree()), {})
-                return
-            user = cluster.tokens[token].name
-        agent, body = self.headers.get("User-Agent") or "", json.loads(sent) if sent else None
-        code, tree, more = cluster.handle(self.command, self.path, body, kind, user, agent)
+            user = cluster.tokens[token]
+        body = json.loads(sent) if sent else None
+        code, tree, more = cluster.handle(self.command, self.path, body, kind, user)
         if isinstance(raw := tree.get("raw"), RawAnswer):
             self.server.stopped.wait(raw.after_s)
             self.write(code, raw.body, more, raw.missing)
             self.close_connection |= bool(raw.missing)
         elif code:
-            self.write(code, _encoded(tree), more)
+            self.write(code, json.dumps(tree, ensure_ascii=False).encode(), more)
         else:
             self.close_connection = True
 
@@ -199,30 +187,18 @@ class _Server(ThreadingHTTPServer):
                 one.shutdown(socket.SHUT_RDWR)
             thread.join(HANG_S)
 
-    def handle_error(self, request: Json, client_address: Json) -> None:
-        """A client that goes away is what some tests are about."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
-
-
-def _encoded(tree: Json) -> bytes:
-    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode()
-
 
 class FakeWire:
-    """``user``: name of who asks; None for an administrator."""
+    """A transport to the cluster. ``user``: name of who asks; None for an administrator."""
 
     def __init__(self, cluster: FakeCluster, user: str | None = None) -> None:
-        self.cluster = cluster
-        self.user = user
-        self.context = "test"
+        self.cluster, self.user, self.context = cluster, user, "test"
 
     def send(
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
     ) -> Reply:
-        code, tree, headers = self.cluster.handle(
-            method, path, _copied(body), content_type, self.user, "gangplan-test"
-        )
+        sent = json.loads(json.dumps(body))
+        code, tree, headers = self.cluster.handle(method, path, sent, content_type, self.user)
         if isinstance(raw := tree.get("raw"), RawAnswer):
             tree = json.loads(raw.body)
         if code == 0:
@@ -230,15 +206,10 @@ class FakeWire:
         date, after = headers.get("Date"), headers.get("Retry-After")
         return Reply(
             code,
-            _copied(tree),
+            json.loads(json.dumps(tree)),
             date=None if date is None else _seconds(date),
             retry_after_s=None if after is None else float(after),
         )
-
-
-def _copied(tree: Json) -> Json:
-    """A copy of JSON, made as what it would be on the wire."""
-    return json.loads(json.dumps(tree))
 
 
 @lru_cache(maxsize=1024)

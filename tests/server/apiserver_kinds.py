@@ -1,8 +1,10 @@
-"""The kinds that the test server serves, the paths they live at, and the options of a request."""
+"""The kinds that the test server serves, the paths they live at, and how it words refusals."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -41,69 +43,41 @@ class Kind:
         """``pods``, ``leases.coordination.k8s.io``: as messages name it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
-    def group_kind(self) -> str:
-        return f"{self.name}.{self.group}" if self.group else self.name
-
 
 def _kinds(table: str) -> tuple[Kind, ...]:
-    """Of lines ``GROUP/VERSION KIND PLURAL SUBRESOURCES``; ``*``: not in namespaces."""
+    """Of lines ``GROUP/VERSION KIND/SUBRESOURCE... ...``; ``*``: not in namespaces."""
     found = []
-    for line in table.strip().splitlines():
-        api, name, plural, *subs = line.split()
+    for api, *kinds in map(str.split, table.strip().splitlines()):
         group, _, version = api.rpartition("/")
-        inside, title = not name.endswith("*"), name.removesuffix("*")
-        verbs = ("create",) if name.endswith("Review*") else VERBS
-        found.append(Kind(title, plural, group, version, inside, tuple(subs), verbs))
+        for title, *subs in (kind.split("/") for kind in kinds):
+            name, inside = title.strip("*"), not title.endswith("*")
+            plural = re.sub(
+                "yies$", "ies", name.lower() + {"s": "es", "y": "ies"}.get(name[-1], "s")
+            )
+            verbs = ("create",) if "Review" in name else VERBS
+            found.append(Kind(name, plural, group, version, inside, tuple(subs), verbs))
     return tuple(found)
 
 
 ALWAYS = _kinds("""
-v1 Pod pods status eviction
-v1 Node* nodes status
-v1 Namespace* namespaces status
-v1 Event events
-v1 ConfigMap configmaps
-v1 Secret secrets
-v1 Service services status
-v1 ServiceAccount serviceaccounts
-v1 PersistentVolumeClaim persistentvolumeclaims status
-v1 PersistentVolume* persistentvolumes status
-v1 ResourceQuota resourcequotas status
-storage.k8s.io/v1 StorageClass* storageclasses
-apps/v1 Deployment deployments scale status
-apps/v1 ReplicaSet replicasets scale status
-apps/v1 StatefulSet statefulsets scale status
-apps/v1 DaemonSet daemonsets status
-batch/v1 Job jobs status
-batch/v1 CronJob cronjobs status
-coordination.k8s.io/v1 Lease leases
-policy/v1 PodDisruptionBudget poddisruptionbudgets status
-resource.k8s.io/v1 ResourceClaim resourceclaims status
-resource.k8s.io/v1 ResourceClaimTemplate resourceclaimtemplates
-resource.k8s.io/v1 ResourceSlice* resourceslices
-resource.k8s.io/v1 DeviceClass* deviceclasses
-scheduling.k8s.io/v1 PriorityClass* priorityclasses
-rbac.authorization.k8s.io/v1 Role roles
-rbac.authorization.k8s.io/v1 RoleBinding rolebindings
-rbac.authorization.k8s.io/v1 ClusterRole* clusterroles
-rbac.authorization.k8s.io/v1 ClusterRoleBinding* clusterrolebindings
-authorization.k8s.io/v1 SelfSubjectAccessReview* selfsubjectaccessreviews
-admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy* validatingadmissionpolicies status
-admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding* validatingadmissionpolicybindings
-admissionregistration.k8s.io/v1 MutatingAdmissionPolicy* mutatingadmissionpolicies
-admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding* mutatingadmissionpolicybindings
+v1 Pod/status/eviction Node*/status Namespace*/status Event ConfigMap Secret Service/status
+v1 ServiceAccount PersistentVolumeClaim/status PersistentVolume*/status ResourceQuota/status
+storage.k8s.io/v1 StorageClass*
+apps/v1 Deployment/scale/status ReplicaSet/scale/status StatefulSet/scale/status DaemonSet/status
+batch/v1 Job/status CronJob/status
+coordination.k8s.io/v1 Lease
+policy/v1 PodDisruptionBudget/status
+resource.k8s.io/v1 ResourceClaim/status ResourceClaimTemplate ResourceSlice* DeviceClass*
+scheduling.k8s.io/v1 PriorityClass*
+rbac.authorization.k8s.io/v1 Role RoleBinding ClusterRole* ClusterRoleBinding*
+authorization.k8s.io/v1 SelfSubjectAccessReview*
+admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy*/status ValidatingAdmissionPolicyBinding*
+admissionregistration.k8s.io/v1 MutatingAdmissionPolicy* MutatingAdmissionPolicyBinding*
 """)
-GROUPED = _kinds("scheduling.k8s.io/v1alpha2 PodGroup podgroups status")
-"""Served where the alpha API of pod groups is on."""
-
 _NAMED = {kind.name: kind for kind in ALWAYS}
-POD, NODE, NAMESPACE, LEASE, PRIORITY = (
-    _NAMED[name] for name in ("Pod", "Node", "Namespace", "Lease", "PriorityClass")
-)
-CLAIM, TEMPLATE, SLICE = (_NAMED[f"Resource{name}"] for name in ("Claim", "ClaimTemplate", "Slice"))
-BUDGET, ACCESS = _NAMED["PodDisruptionBudget"], _NAMED["SelfSubjectAccessReview"]
-(POD_GROUP,) = GROUPED
+POD, NODE, NAMESPACE, LEASE = (_NAMED[name] for name in ("Pod", "Node", "Namespace", "Lease"))
+PRIORITY, BUDGET = _NAMED["PriorityClass"], _NAMED["PodDisruptionBudget"]
+CLAIM, ACCESS = _NAMED["ResourceClaim"], _NAMED["SelfSubjectAccessReview"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +109,10 @@ class Kinds:
         """The kind of that name, or plural. Raises StopIteration."""
         return next(kind for kind in self.all if name in (kind.name, kind.plural))
 
-    def of(self, api_version: str, name: str) -> Kind:
-        """The kind of an object's own words. Raises StopIteration."""
-        return next(k for k in self.all if (k.api_version, k.name) == (api_version, name))
+    def of(self, tree: Tree) -> Kind:
+        """The kind of an object. Raises StopIteration."""
+        api = tree["apiVersion"], tree["kind"]
+        return next(kind for kind in self.all if (kind.api_version, kind.name) == api)
 
     def _placed(self, path: str) -> Place | None:
         """``path``: without its query."""
@@ -149,59 +124,124 @@ class Kinds:
         namespace = ""
         if rest[0] == "namespaces" and len(rest) > 2 and (root, rest[2]) in self._by_root:
             namespace, rest = rest[1], rest[2:]
-        kind = self._by_root.get((root, rest[0]))
+        kind, (name, sub) = self._by_root.get((root, rest[0])), [*rest[1:], "", ""][:2]
         if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
             return None
-        name, sub = [*rest[1:], "", ""][:2]
         if (sub and sub not in kind.subs) or (name and kind.namespaced and not namespace):
             return None
         return Place(kind, namespace, name, sub)
 
-
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
-    """Who asks, and how. ``user`` None: everything is allowed. ``manager``: field manager."""
-
-    user: str | None = None
-    groups: tuple[str, ...] = ()
-    manager: str = "unknown"
-    dry_run: bool = False
-    query: dict[str, str] = field(default_factory=dict)
-
-
-# ---- what is served, as kubectl and the program ask for it
-
-
-def discovered(kinds: Kinds, path: str) -> Tree | None:
-    """The answer to GET ``path``; None where it is no discovery."""
-    match path:
-        case "/version":
+    def discovered(self, path: str) -> Tree | None:
+        """The answer to GET ``path``, as kubectl and the program ask; None where it is no discovery."""
+        if path == "/version":
             return {"major": "1", "minor": "36", "gitVersion": "v1.36.2"}
-        case "/api":
+        if path == "/api":
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-        case "/apis":
-            groups: dict[str, dict[str, None]] = {}
-            for kind in kinds.all:
-                if kind.group:
-                    groups.setdefault(kind.group, {})[kind.version] = None
-            listed = [_group(name, found) for name, found in groups.items()]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
-    alike = [kind for kind in kinds.all if kind.root == path]
-    if not alike:
-        return None
-    rows = [
-        {"name": kind.plural, "singularName": kind.name.lower(), "kind": kind.name}
-        | {"namespaced": kind.namespaced, "verbs": list(kind.verbs)}
-        for kind in alike
-    ]
-    api = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": alike[0].api_version}
-    return api | {"resources": rows}
+        if path == "/apis":
+            found: dict[str, Tree] = {}
+            for kind in sorted(self.all, key=lambda kind: (len(kind.version), kind.version)):
+                one = {"groupVersion": kind.api_version, "version": kind.version}
+                group = {"name": kind.group, "versions": [], "preferredVersion": one}
+                listed = found.setdefault(kind.group, group)["versions"]
+                listed += [one] if one not in listed else []
+            groups = [group for name, group in found.items() if name]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+        alike = [kind for kind in self.all if kind.root == path]
+        rows = [
+            {"name": kind.plural, "singularName": kind.name.lower(), "kind": kind.name}
+            | {"namespaced": kind.namespaced, "verbs": list(kind.verbs)}
+            for kind in alike
+        ]
+        api = {"kind": "APIResourceList", "apiVersion": "v1", "resources": rows}
+        return api | {"groupVersion": alike[0].api_version} if alike else None
 
 
-def _group(name: str, versions: dict[str, None]) -> Tree:
-    """The stable versions first."""
-    listed = [
-        {"groupVersion": f"{name}/{version}", "version": version}
-        for version in sorted(versions, key=lambda version: (len(version), version))
+Answer = tuple[int, Tree, dict[str, str]]
+"""(status, body, headers). Status 0: no answer arrives."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, for hooks. ``path``: without its query; ``place``: the object it is about, if any.
+
+    ``user``: None for an administrator. ``answer``: None before it is made.
+    """
+
+    number: int
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Json
+    content_type: str
+    user: str | None
+    place: Place | None
+    answer: Answer | None = None
+
+    @property
+    def dry_run(self) -> bool:
+        return "dryRun" in self.query
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET" and not self.dry_run
+
+
+# ---- refusals
+
+_REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 409: "Conflict", 410: "Expired"}
+_REASONS |= {415: "UnsupportedMediaType", 422: "Invalid", 429: "TooManyRequests"}
+_REASONS |= {503: "ServiceUnavailable", 504: "Timeout"}
+
+
+class ApiError(Exception):
+    """A request that is refused. ``kind``, ``name``: of the object; ``causes``: of the refusal."""
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        kind: Kind | None = None,
+        name: str = "",
+        *,
+        reason: str = "",
+        causes: Sequence[Tree] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message, self.reason = code, message, reason or _REASONS.get(code, "")
+        about = {} if kind is None else {"name": name, "group": kind.group, "kind": kind.plural}
+        about |= {"causes": list(causes)}
+        self.details = {key: value for key, value in about.items() if value}
+
+    def tree(self) -> Tree:
+        more = {"code": self.code, "reason": self.reason, "details": self.details}
+        return status("Failure", message=self.message, **more)
+
+
+def status(word: str, **more: object) -> Tree:
+    """A Status; without what is empty."""
+    tree = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": word}
+    return tree | {key: value for key, value in more.items() if value}
+
+
+def conflict(kind: Kind, name: str, why: str, reason: str = "") -> ApiError:
+    said = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
+    return ApiError(409, said, kind, name, reason=reason)
+
+
+def invalid(kind: Kind, name: str, faults: Sequence[tuple[str, str]]) -> ApiError:
+    """``faults``: fields, and what is wrong with them."""
+    causes = [
+        {"reason": "FieldValueInvalid", "message": said, "field": field} for field, said in faults
     ]
-    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+    listed = ", ".join(f"{field}: Invalid value: {said}" for field, said in faults)
+    return ApiError(422, f'{kind.name} "{name}" is invalid: {listed}', kind, name, causes=causes)
+
+
+def denied(user: str, verb: str, place: Place) -> ApiError:
+    """Without the right."""
+    kind, name = place.kind, place.name
+    what = kind.resource + (f' "{name}"' if name else "")
+    where = f'in the namespace "{place.namespace}"' if place.namespace else "at the cluster scope"
+    asked = f"{kind.plural}/{place.sub}" if place.sub else kind.plural
+    said = f'{what} is forbidden: User "{user}" cannot {verb} resource "{asked}" in API group'
+    return ApiError(403, f'{said} "{kind.group}" {where}', kind, name)

@@ -12,7 +12,7 @@ from models.host_ranges import hosts
 from planner.show.console import Console, LogFormat
 from planner.show.progress import SearchProgress
 from planner.show.table import Cell, Column, Table, draw
-from planner.show.text import compress, nodes_and_gpus, ranges
+from planner.show.text import compress, gigabytes, nodes_and_gpus, percent, ranges
 
 
 @given(
@@ -50,6 +50,17 @@ def test_gpus_are_named_where_a_node_is_shared() -> None:
     used = {"a1": "", "a2": "", "b1": "0-3", "b2": "0-3", "b3": "4"}
     assert nodes_and_gpus(used) == "a[1-2] b[1-2]:0-3 b3:4"
     assert nodes_and_gpus({"a1": "0", "b1": "0"}) == "a1:0 b1:0"
+
+
+def test_a_gap_above_zero_never_reads_as_zero_and_rates_are_rounded_down() -> None:
+    assert list(map(percent, (None, 0, 1e-9, 0.0148, 200))) == [
+        "-",
+        "0 %",
+        "<0.01 %",
+        "1.48 %",
+        ">9999 %",
+    ]
+    assert list(map(gigabytes, (None, 1_999, 370_800))) == ["-", "1.9", "370.8"]
 
 
 TABLE = Table(

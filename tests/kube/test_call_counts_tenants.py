@@ -1,7 +1,7 @@
 """What one tenant writes into its pods makes neither reading nor a first plan nor its check quadratic.
 
-Calls are counted as in ``test_growth.py``. What Python does without calls, such as a look into a dictionary
-of equal hashes, is not seen so: that has a test of its own.
+Calls are counted as in ``test_call_counts.py``. What Python does without calls, such as a look into a
+dictionary of equal hashes, is not seen so: that has a test of its own.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from building import build, gang, mask, role
-from comparing import DAY
+from comparing import DAY, misstated
 from effort import examples
 from moves_made import decide, small
 
@@ -21,6 +21,7 @@ from models.instance.solution import MoveSet, Solution
 from models.results.plan import compose
 from models.rules.giving_way import unjustified_victims
 from models.verify.check import check
+from planner.read.inputs import read
 from planner.search.improve.exchange import justified
 from planner.search.solve import solve
 
@@ -138,3 +139,14 @@ def test_who_is_stopped_makes_room_for_one_that_may_take_it() -> None:
     assert [[pod.node for pod in one.pods] for one in found] == [[0], [], [1]]
     assert unjustified_victims(instance, found) == []
     assert justified(instance, plan, lambda: True) == plan
+
+
+def test_launchers_do_not_restart_their_gangs_for_span_alone() -> None:
+    """Three launchers stand alone on node1, their workers fill node0; the queue is at its limit."""
+    instance = read([str(Path(__file__).parents[1] / "data" / "launchers.json")])
+    solution = solve(instance)
+    assert list(misstated("search", instance, solution)) == []
+    assert [one.decision for one in solution.decisions] == ["wait", "keep", "keep", "keep"]
+    values = {tier.name: tier.value for tier in solution.tiers}
+    # each gang of 2 GPUs is on 2 nodes
+    assert (values["disruption"], values["span"]) == (0, 6)

@@ -18,7 +18,6 @@ from tiny import tiny
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
-from models.verify.stated.stated_reasons import HOLDING
 from planner.pipelines.explain import why_waiting
 from planner.search.explain.remedies import RemedyFinder
 from planner.search.explain.trial import Remedy
@@ -27,6 +26,9 @@ from planner.search.solve import solve
 from planner.show.explain import why_tables
 
 INPUTS = Path(__file__).parents[2] / "inputs"
+
+HOLDING = ("NoRoom", "RequiredTopology", "Resources", "Outranked")
+"""Codes whose gangs are those without which there would be room."""
 
 UNKNOWN = ("unknown_unhealthy", "unknown_gpus", "binding_none", "sick_holders", "overfull")
 """Nobody knows which GPUs are held: the reference takes the worst, a plan may choose."""
@@ -152,6 +154,21 @@ def test_of_a_rack_that_others_share_the_level_is_a_remedy_and_so_are_they(expla
     assert [pod["node"] for pod in ways["move"]["moved"]] == ["b-2"]
     assert ways["smaller"]["change"] == {"role": "worker", "pods": 1, "from": 2}
     assert ways["addNode"]["change"]["count"] == 1
+
+
+def test_of_wider_levels_the_next_one_that_will_do_is_a_remedy(explained: Ask) -> None:
+    ways = remedies(explained(cluster() + gang("new", 2, "topology: {required: node}"), "new"))
+    assert ways["required"]["change"] == {"required": "rack", "from": "node"}
+
+
+def test_the_taint_that_keeps_a_gang_off_is_named_and_not_the_one_it_tolerates(
+    explained: Ask,
+) -> None:
+    taints = "{key: gpu, effect: NoSchedule}, {key: infra, effect: NoSchedule}"
+    text = cluster(f"taints: [{taints}]") + gang("all", 3, nodes=["a-1", "a-2", "b-1"])
+    tolerates = "gpus: 8, tolerations: [{key: gpu, operator: Exists}]}"
+    ways = remedies(explained(text + gang("new", 1).replace("gpus: 8}", tolerates), "new"))
+    assert ways["taints"]["change"] == {"drop": "taints", "name": "infra", "role": "worker"}
 
 
 def test_what_is_reserved_for_a_gang_says_until_when_it_waits(cli: RunCli, tmp_path: Path) -> None:
