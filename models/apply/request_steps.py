@@ -18,7 +18,7 @@ from models.apply.session import ApplySession, Failure
 from models.apply.starts import not_bound, start, started_verdict
 from models.units import duration_text, shortened
 
-_READINGS = 3
+_READINGS = 5
 """Times to look whether pods that could take the room of a gang are bound by now."""
 
 _LONGEST = 1000
@@ -90,7 +90,10 @@ def _carry_out(session: ApplySession, writes: Collection[Write]) -> Steps[None]:
 
 
 def start_on_request(session: ApplySession, orders: PlanActions, gang: GangActions) -> Steps[None]:
-    """Start a gang by the answer to its request, once no pod that is to come could be in its way."""
+    """Start a gang by the answer to its request, once no pod that is to come could be in its way.
+
+    If such pods do not come, no other gang waits for any: their system may be away.
+    """
     batch = PodBatch.of(orders.plan, gang)
     request = request_for(session.view, batch.pods[0])
     if request is not None and request.state == "placed" and request.plan == orders.plan:
@@ -100,12 +103,14 @@ def start_on_request(session: ApplySession, orders: PlanActions, gang: GangActio
         session.record(verdict)
         return
     why = contested(session.view, batch)
-    for after_s in islice(session.limits.waits(), 0 if session.limits.dry else _READINGS):
+    readings = 0 if session.limits.dry or session.in_vain else _READINGS
+    for after_s in islice(session.limits.waits(), readings):
         if not why:
             break
         yield from session.read_cluster(after_s)
         why = contested(session.view, batch)
     if why:
+        session.in_vain = True
         session.record(GangVerdict(gang.key, Outcome.skipped, orders.plan, why))
     else:
         yield from start(session, batch)

@@ -88,7 +88,8 @@ class ApplySession:
     ``resized``: gangs whose scale was set. ``others_went``: gangs that shrank by other pods than planned, and
     what became of them. ``owners``: evicted pod to the uid of its controller.
     ``barred``: gangs and nodes on which they did not start, which would be the same next time.
-    ``stopping``: after a signal, when only gangs that have begun go on.
+    ``in_vain``: pods that are to come were waited for, and did not. ``stopping``: after a signal, when only
+    gangs that have begun go on.
     """
 
     view: ClusterView
@@ -103,6 +104,7 @@ class ApplySession:
     writes: int = 0
     sent: int = 0
     evicted: int = 0
+    in_vain: bool = False
     stopping: bool = False
     _reread: bool = False
     _sent_at_reading: int = 0
@@ -193,8 +195,9 @@ class ApplySession:
                 self._sent_at_reading, self._reread = self.sent, False
                 return
             if isinstance(event, Denied):
-                break
-        raise _unavailable(event)
+                raise Halted(Halt(event.message))
+        why = message_of(event) or "no answer"
+        raise Halted(Halt(f"the API server does not answer: {why}"))
 
     def remember(self, notes: RunNotes) -> Steps[str]:
         """Leave notes to later runs; why that failed, else "". A dry run leaves none."""
@@ -238,12 +241,6 @@ class ApplySession:
                 raise Failure(f"{write.what} {why}")
             why = f"{write.what} was not updated in {TRIES} tries: {last}"
             raise Failure(why, transient=True)
-
-
-def _unavailable(event: Event) -> Halted:
-    if isinstance(event, Denied):
-        return Halted(Halt(event.message))
-    return Halted(Halt(f"the API server does not answer: {message_of(event) or 'no answer'}"))
 
 
 LANES = 8

@@ -242,9 +242,14 @@ def test_nobody_comes_where_pods_that_are_to_come_could_take_more(memory: Benche
     kueue(bench).step()
     bench.ran()
     assert sorted(labels(bench)) == ["n0", "n1"]
-    bench.cluster.gang_of_pods("gated", 1, gpus=3)
-    done = bench.run("--wait", "2s")
-    assert done.code == 7
+    bench.cluster.gang_of_pods("gated", 1, gpus=1)
+    for name in ("one", "two"):
+        kueue(bench).submit(name, (1, 1))
+        kueue(bench).reserve(f"job-{name}")
+    before = bench.asked()
+    done = bench.run("--wait", "60s")
+    readings = [call for call in bench.cluster.calls[before:] if call.path == "/api/v1/nodes"]
+    assert (done.code, len(readings)) == (7, 2 + 5), "it waits for them once"
     assert "could take its room" in done.err
     assert bound(bench, "gated") == []
     kueue(bench).step()  # now its pods are there, wherever
