@@ -82,9 +82,15 @@ class Live:
 
     def get(self, path: str) -> Tree:
         """An object or list, as the API server gives it."""
-        with urllib.request.urlopen(self.url + path, timeout=HANG_S) as reply:
-            found: Tree = json.load(reply)
-        return found
+        while True:
+            try:
+                with urllib.request.urlopen(self.url + path, timeout=HANG_S) as reply:
+                    found: Tree = json.load(reply)
+            except urllib.error.HTTPError as error:
+                if error.code != 502:  # kubectl's proxy on the way lost its connection
+                    raise
+            else:
+                return found
 
     def send(self, method: str, path: str, tree: Tree | None = None) -> None:
         """It has to succeed: urllib raises HTTPError."""

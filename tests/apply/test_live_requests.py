@@ -30,6 +30,9 @@ pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason="needs a real
 JOB = ("ConfigMap", "v1", "/api/v1/{}configmaps")
 """A Job would make pods of its own, or end ours."""
 
+LOST = 502
+"""kubectl's proxy on the way lost its connection: it happens on a machine that is very busy."""
+
 CRDS = Path(__file__).parents[1] / "data" / "kueue_crds.yaml"
 
 
@@ -47,11 +50,13 @@ def kueue(live: Live) -> Iterator[PlayedKueue]:
             method=method,
             headers={"Content-Type": content or "application/json"},
         )
-        try:
-            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
-                return reply.status, json.load(reply)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=HANG_S) as reply:
+                    return reply.status, json.load(reply)
+            except urllib.error.HTTPError as error:
+                if error.code != LOST:
+                    return error.code, json.load(error)
 
     yield PlayedKueue(api, namespace=live.namespace, job=JOB)
     live.kubectl("delete", *names)
