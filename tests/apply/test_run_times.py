@@ -106,6 +106,15 @@ def test_pods_that_start_later_do_not_prolong_the_time(
     assert found["low"] == decision
 
 
+@pytest.mark.parametrize(("own", "decision"), [("sub", "preempt"), ("all", "keep")])
+def test_a_queue_grants_what_the_nearest_one_upward_states(
+    tmp_path: Path, own: str, decision: str
+) -> None:
+    queues = [queue("all", minRunTime="60m"), queue("team", parent="all", minRunTime="20m")]
+    every = [cluster(), *queues, queue("sub", parent="team"), HIGH, policy()]
+    assert planned(tmp_path, *every, victim(30, queue=own))[0]["low"] == decision
+
+
 def test_a_guarantee_waits_for_the_borrower_too(tmp_path: Path) -> None:
     owner = gang("owner", 2, queue="owner")
     every = [cluster(), queue("owner", guarantee={"gpus": 16}), victim(10), owner]
@@ -169,6 +178,10 @@ def test_a_preempted_gang_is_known_from_the_previous_plan(tmp_path: Path) -> Non
     assert with_evictions(counted, twice).gangs[0].evictions == 5
     assert with_evictions(counted, known).gangs[0].evictions == 3
     assert with_evictions(counted, twice).gangs[0].evicted_at == epoch_seconds(ago(-2))
+    # a time without a number counts as one
+    _, once = planned(tmp_path, cluster(), gang("low", status={"evictedAt": ago(2)}), policy())
+    (note,) = evictions_of(PlanDocument.model_validate(once))
+    assert (note.at, note.times) == (at - 120, 1)
     # not applied: it runs since before
     runs = read(tmp_path, cluster(), victim(60), policy(now=ago(-5)))
     assert with_evictions(runs, known).gangs[0].evicted_at is None

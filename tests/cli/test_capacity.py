@@ -172,6 +172,27 @@ def test_a_plan_is_counted_as_its_input_before_and_as_it_ends_after(
         ]
 
 
+def test_the_shape_of_a_waiting_gang_keeps_to_the_narrowest_level_that_it_requires(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    (tmp_path / "in.yaml").write_text("""
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: c}
+spec: {levels: [{name: rack}], nodes: [{name: "n[1-2]", model: DGX H100, domains: {rack: r1}}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: g}
+spec:
+  topology: {required: rack}
+  roles: [{name: w, replicas: 2, gpus: 8, topology: {required: node}}]
+""")
+    found = json.loads(cli("capacity", str(tmp_path / "in.yaml"), "-o", "json").out)
+    shapes = [one["shape"] for one in found["status"]["shapes"]]
+    assert shapes == ["1x8", "2x8", "2x8@node"]  # of the mix, then of the gang
+
+
 def test_domains_of_an_exclusive_gang_and_spares_are_no_room() -> None:
     # three racks of two nodes of four GPUs: one is a gang's own, in the others one node each stays free
     alone = replace(gang("alone", stands=[(0, 0, 0, 1)]), exclusive=1)
