@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason="needs a real
 JOB = ("ConfigMap", "v1", "/api/v1/{}configmaps")
 """A Job would make pods of its own, or end ours."""
 
-LOST = 502
-"""kubectl's proxy on the way lost its connection: it happens on a machine that is very busy."""
+BUSY = (429, 500, 502, 503, 504)
+"""Of a server, or kubectl's proxy on the way, on a machine that is very busy: asked again."""
 
 CRDS = Path(__file__).parents[1] / "data" / "kueue_crds.yaml"
 
@@ -55,7 +55,7 @@ def kueue(live: Live) -> Iterator[PlayedKueue]:
                 with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                     return reply.status, json.load(reply)
             except urllib.error.HTTPError as error:
-                if error.code != LOST:
+                if error.code not in BUSY:
                     return error.code, json.load(error)
 
     yield PlayedKueue(api, namespace=live.namespace, job=JOB)
