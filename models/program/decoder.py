@@ -22,13 +22,11 @@ from models.program.servers import Server, Supply
 from models.program.variables import GangVariables, Model
 from models.rules.demands import Demand, RoleDemand, groups_of
 
+Place = tuple[int, int | None]
+"""Node, and mask of the GPUs there; None where the node decides."""
 
-@dataclass
-class GpuSlot:
-    """A set of GPUs carved out of a node: ``mask`` None where the node decides."""
-
-    node: int
-    mask: int | None
+Slots = dict[SetType, list[Place]]
+"""Sets of GPUs carved out of a node, by type."""
 
 
 @dataclass
@@ -38,7 +36,7 @@ class GangSlots:
     ``fixed[role]``: for each layer, innermost first, the domain of each slice that has one, by its number.
     """
 
-    slots: list[tuple[GpuSlot, tuple[int, ...]]] = field(default_factory=list)
+    slots: list[tuple[Place, tuple[int, ...]]] = field(default_factory=list)
     cpu_only_counts: dict[int, list[int]] = field(default_factory=dict)
     fixed: dict[int, list[dict[int, int]]] = field(default_factory=dict)
 
@@ -68,14 +66,11 @@ def decode(model: Model, values: Sequence[int]) -> tuple[GangDecision, ...]:
 
 def _granted(
     instance: Instance,
-    free: Mapping[int, dict[SetType, list[GpuSlot]]],
+    free: Mapping[int, Slots],
     gang: GangVariables,
     values: Sequence[int],
 ) -> Iterator[tuple[Demand, GangSlots]]:
-    """What an option, or each gang that shares its pieces, gets of the slots that are free.
-
-    ``free``: by node and type.
-    """
+    """What an option, or each gang that shares its pieces, gets of the slots that are ``free``, by node."""
     if gang.group:
         given = [piece for piece in gang.pieces for _ in range(values[piece.variable])]
         admitted = [demand for demand, admit in gang.group if values[admit]]
@@ -121,21 +116,21 @@ def _staying_decisions(model: Model, values: Sequence[int]) -> list[GangDecision
 
 def carve_slots(
     server: Server, room: Room, supply: Supply, kinds: Sequence[SetType], values: Sequence[int]
-) -> dict[SetType, list[GpuSlot]]:
+) -> Slots:
     """A slot for each of these sets, the largest first. ``room``: next to the pods that stay."""
-    slots: dict[SetType, list[GpuSlot]] = {}
+    slots: Slots = {}
     if isinstance(server.sets, CountSets):
         mask = room.mask
         for kind in sorted(kinds, key=lambda kind: -kind.gpus):
             chosen = None if room.blind else server.sets.fastest(mask, kind.gpus)
             mask &= ~(chosen or 0)
-            slots.setdefault(kind, []).append(GpuSlot(server.n, chosen))
+            slots.setdefault(kind, []).append((server.n, chosen))
         return slots
     for gpus, kind, variable in supply.sets:
         if values[variable]:
-            slots.setdefault(kind, []).append(GpuSlot(server.n, gpus))
+            slots.setdefault(kind, []).append((server.n, gpus))
     for _, kind, variable in supply.hidden:
-        slots.setdefault(kind, []).extend(GpuSlot(server.n, None) for _ in range(values[variable]))
+        slots.setdefault(kind, []).extend([(server.n, None)] * values[variable])
     return slots
 
 
@@ -162,16 +157,15 @@ def pods_of(
     instance: Instance, rooms: Sequence[Room], demand: Demand, slots: GangSlots
 ) -> list[PodPlacement]:
     of = instance.cluster.domain_of
-    filled = sorted(
-        slots.slots, key=lambda s: (*(level[s[0].node] for level in of), s[0].mask or 0)
-    )
-    unused = [list(bits(slot.mask)) if slot.mask is not None else None for slot, _ in filled]
-    places: dict[int, list[tuple[int, int | None]]] = {}
+    filled = sorted(slots.slots, key=lambda s: (*(level[s[0][0]] for level in of), s[0][1] or 0))
+    unused = [None if mask is None else list(bits(mask)) for (_, mask), _ in filled]
+    places: dict[int, list[Place]] = {}
     for position, role in enumerate(demand.gpu_roles):
-        places[role.role] = []
-        for (slot, pods), pool in zip(filled, unused, strict=True):
-            for _ in range(pods[position]):
-                places[role.role].append((slot.node, _take(instance, rooms, slot.node, role, pool)))
+        places[role.role] = [
+            (n, _take(instance, rooms, n, role, pool))
+            for ((n, _), pods), pool in zip(filled, unused, strict=True)
+            for _ in range(pods[position])
+        ]
     for role in demand.cpu_only_roles:
         nodes = slots.cpu_only_counts[role.role]
         places[role.role] = [(n, 0) for n in sorted(nodes, key=lambda n: [lv[n] for lv in of])]
@@ -189,18 +183,17 @@ def _take(
     if pool is not None:
         chosen, pool[: role.gpus] = pool[: role.gpus], []
         return sum(1 << i for i in chosen)
-    node, room = instance.cluster.nodes[n], rooms[n]
-    whole = not room.unknown and role.gpus == node.gpus
-    return room.mask if whole else None
+    whole = not rooms[n].unknown and role.gpus == instance.cluster.nodes[n].gpus
+    return rooms[n].mask if whole else None
 
 
 def _indexed(
     instance: Instance,
     demand: Demand,
     role: RoleDemand,
-    places: list[tuple[int, int | None]],
+    places: list[Place],
     chosen: list[dict[int, int]] | None,
-) -> list[tuple[int, tuple[int, int | None]]]:
+) -> list[tuple[int, Place]]:
     """Pair pod indices with places so that the pods of every slice share one domain."""
     gang = instance.gangs[demand.gang]
     layers = []
@@ -210,9 +203,8 @@ def _indexed(
             fixed |= {g[0] // size: d for g, d in role.layers[number] if d is not None}
         of = instance.cluster.domain_of[level]
         layers.append(Layer(size, of, fixed, any_size=bool(role.layers)))
-    stood = {
-        p.index: p.node for p in gang.running_pods if p.role == role.role and p.node is not None
-    }
+    own = (p for p in gang.running_pods if p.role == role.role)
+    stood = {p.index: p.node for p in own if p.node is not None}
     wanted = {p.index: p.node for p in gang.planned if p.role == role.role}
     found = arrange_slices(layers[::-1], role.indices, places, [wanted, stood])
     assert found is not None, "the slice rows promise a domain for every slice"
@@ -222,24 +214,18 @@ def _indexed(
 Key = tuple[int, int]
 AnyKey = TypeVar("AnyKey")
 
-Place = tuple[int, int | None]
-"""Node, and the GPUs there."""
-
 
 def give_own_places(
-    instance: Instance,
-    demand: Demand,
-    pods: Sequence[PodPlacement],
+    instance: Instance, demand: Demand, pods: Sequence[PodPlacement]
 ) -> list[PodPlacement]:
     """A permutation of the places in which pods get their own places as far as possible."""
     gang = instance.gangs[demand.gang]
     planned = {(pod.role, pod.index): pod.node for pod in gang.planned}
-    stood = {(p.role, p.index): p for p in gang.running_pods if p.node is not None}
-    where = {key: pod.node for key, pod in stood.items() if pod.node is not None}
+    where = {(p.role, p.index): p.node for p in gang.running_pods if p.node is not None}
     exact = {
-        key: (pod.node, pod.gpus if gang.roles[key[0]].gpus else 0)
-        for key, pod in stood.items()
-        if pod.node is not None
+        (p.role, p.index): (p.node, p.gpus if gang.roles[p.role].gpus else 0)
+        for p in gang.running_pods
+        if p.node is not None
     }
     found: list[PodPlacement] = []
     for role in demand.roles:
@@ -289,10 +275,8 @@ def arrange_slices(
         by_domain.setdefault(layer.of[place[0]], []).append(place)
     counts = {domain: len(by_domain[domain]) for domain in sorted(by_domain)}
     groups = groups_of(indices, layer.size)
-    options = (
-        _any_order(layer, groups, counts) if layer.any_size else _in_order(layer, groups, counts)
-    )
-    for option in options:
+    orders = _any_order if layer.any_size else _in_order
+    for option in orders(layer, groups, counts):
         found: list[tuple[int, Place]] = []
         for domain, members in option.items():
             inside = [index for group in members for index in group]
@@ -343,13 +327,12 @@ def _in_order(
         first, last = {d for _, d in heads}, {d for _, d in tails}
         order = sorted(counts, key=lambda d: (d not in first, d in last, d))
         rest = iter(whole)
-        option = {
+        yield {
             domain: [g for g, d in heads if d == domain]
             + [next(rest) for _ in range(left[domain] // size)]
             + [g for g, d in tails if d == domain]
             for domain in order
         }
-        yield option
 
 
 def _any_order(

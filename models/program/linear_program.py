@@ -76,6 +76,14 @@ class Linear:
         self.constant += other.constant * factor
         return self
 
+    @classmethod
+    def total(cls, parts: Iterable[Linear]) -> Linear:
+        """The sum of these, which stay as they are."""
+        found = cls()
+        for part in parts:
+            found.add_linear(part)
+        return found
+
     def value(self, values: Sequence[int]) -> int:
         """The value under an assignment of all variables."""
         return self.constant + sum(c * values[v] for v, c in self.terms.items())

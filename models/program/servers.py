@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from models.hardware import Nic, ServerModel, bits
 from models.instance.cluster import Node
@@ -25,7 +24,6 @@ from models.program.packing import (
     LARGEST_MESH_STATE,
     CountSets,
     MaskSets,
-    Rate,
     SetType,
     by_count,
     subsets,
@@ -59,13 +57,12 @@ def server_cases(
         found = {(k | known, b + blind) for k, b in found for known, blind in plain}
         if len(found) > MAX_WAYS:
             return None
-    return tuple(_case(node, room, held, known, blind) for known, blind in sorted(found))
-
-
-def _case(node: Node, room: Room, held: int, known: int, blind: int) -> Case:
-    mask = node.givable & ~(held | known)
-    free = max(0, mask.bit_count() - room.unknown - blind) if room.free_gpus else 0
-    return Case(known, blind, held | known, mask, free, room.blind or blind > 0)
+    cases = list[Case]()
+    for known, blind in sorted(found):
+        mask = node.givable & ~(held | known)
+        free = max(0, mask.bit_count() - room.unknown - blind) if room.free_gpus else 0
+        cases.append(Case(known, blind, held | known, mask, free, room.blind or blind > 0))
+    return tuple(cases)
 
 
 class CaseSets(MaskSets):
@@ -76,19 +73,14 @@ class CaseSets(MaskSets):
     ) -> None:
         super().__init__(node, with_standing)
         self.cases = cases
-        masks = (case.mask for case in cases)
         self.unknown = [
-            CountSets(node, mask, blind=True, relaxed=False, with_standing=with_standing)
-            for mask in masks
+            CountSets(node, case.mask, blind=True, relaxed=False, with_standing=with_standing)
+            for case in cases
         ]
 
 
-class GpuSets(Protocol):
-    """The sets of GPUs of a server. ``exact`` False: a relaxation."""
-
-    exact: bool
-
-    def fastest(self, mask: int, gpus: int, rate: Rate) -> int | None: ...
+GpuSets = CountSets | MaskSets
+"""The sets of GPUs of a server. ``exact`` False: a relaxation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +201,6 @@ def supply_of(program: Program, server: Server, admits: Admits, sizes: set[int])
     if isinstance(server.sets, CountSets):
         supply.kinds = {gpus: [server.sets.kind(gpus)] for gpus in sizes if gpus <= supply.most}
         return supply
-    assert isinstance(server.sets, MaskSets)
     if not supply.cases or not all(case.hidden for case, _ in supply.cases):
         supply.sets = [
             (chosen, server.sets.kind(chosen), program.boolean())
@@ -218,12 +209,10 @@ def supply_of(program: Program, server: Server, admits: Admits, sizes: set[int])
         ]
     if isinstance(server.sets, CaseSets):
         supply.hidden = [
-            (
-                position,
-                server.sets.unknown[position].kind(gpus),
-                program.integer(0, case.free // gpus),
+            (position, unknown.kind(gpus), program.integer(0, case.free // gpus))
+            for position, (case, unknown) in enumerate(
+                zip(server.sets.cases, server.sets.unknown, strict=True)
             )
-            for position, case in enumerate(server.sets.cases)
             for gpus in sorted(sizes)
             if case.hidden and gpus <= case.free
         ]

@@ -20,11 +20,7 @@ from models.program.options import Effect, standing_gpus
 from models.program.rules.gpus import FreeServers
 from models.program.rules.queues import QUEUE_TIERS
 from models.program.rules.topology import Topology
-from models.program.variables import (
-    GangVariables,
-    Model,
-    SliceVariables,
-)
+from models.program.variables import GangVariables, Model, SliceVariables
 from models.queues.queue_shares import within_guarantee
 from models.rules.demands import Demand, RoleDemand
 from models.tiers import Tier
@@ -204,10 +200,7 @@ def defragment(program: Program, instance: Instance, free: FreeServers) -> Linea
 
 def suspect(_program: Program, instance: Instance, free: FreeServers) -> Linear:
     """GPUs left free on nodes that failed lately."""
-    total = Linear()
-    for n in sorted(suspects(instance)):
-        total.add_linear(free.left(n))
-    return total
+    return Linear.total(free.left(n) for n in sorted(suspects(instance)))
 
 
 FREE_SPACE: dict[str, Callable[[Program, Instance, FreeServers], Linear]] = {
@@ -327,15 +320,14 @@ class TierExpressions:
 
     def _speed(self, tier: Tier) -> Linear:
         """GPUs times speed of the gangs that the tier counts."""
-        worth, total = partial(speed_worth, self.model.instance, tier), Linear()
-        for owner in self.model.variables.gangs:
-            total.add_linear(self.model.bandwidth[owner.admit].speed, worth(owner.gang))
-        for stay in self._admitted_stays:
-            if stay.admit in self.model.bandwidth:
-                total.add_linear(self.model.bandwidth[stay.admit].speed, worth(stay.gang))
+        total = Linear()
+        for own in (*self.model.variables.gangs, *self._admitted_stays):
+            worth = speed_worth(self.model.instance, tier, own.gang)
+            if own.admit in self.model.bandwidth:
+                total.add_linear(self.model.bandwidth[own.admit].speed, worth)
             else:
-                speed = self._standing.speed(stay.demand.gang, stay.demand.stays)
-                total.add(stay.admit, speed * worth(stay.gang))
+                speed = self._standing.speed(own.demand.gang, own.demand.stays)
+                total.add(own.admit, speed * worth)
         return total
 
     def _options(self) -> list[tuple[Demand, Effect, int]]:
@@ -353,32 +345,28 @@ class TierExpressions:
         return total
 
     def preference(self) -> Linear:
-        total = Linear()
-        for gang, topology in zip(self.model.variables.gangs, self.topologies, strict=True):
-            total.add_linear(gang_preference(gang, topology))
-        for stay in self._admitted_stays:
-            total.add(stay.admit, self._standing_value("preference", stay))
+        total = self._placed("preference", gang_preference)
         return total.add_linear(near_gpus(self.model, self.topologies, self.base))
 
     def bandwidth(self) -> Linear:
         total = Linear()
-        for owner in self.model.variables.gangs:
-            own = self.model.bandwidth[owner.admit].share
-            total.add_linear(own, owner.gang.weight * owner.gang.weight_gpus)
-        for stay in self._admitted_stays:
-            if stay.admit in self.model.bandwidth:
-                own = self.model.bandwidth[stay.admit].share
-                total.add_linear(own, stay.gang.weight * stay.gang.weight_gpus)
+        for own in (*self.model.variables.gangs, *self._admitted_stays):
+            if own.admit in self.model.bandwidth:
+                share = self.model.bandwidth[own.admit].share
+                total.add_linear(share, own.gang.weight * own.gang.weight_gpus)
             else:
-                total.add(stay.admit, self._standing_value("bandwidth", stay))
+                total.add(own.admit, self._standing_value("bandwidth", own))
         return total
 
     def span(self) -> Linear:
-        total = Linear()
-        for gang, topology in zip(self.model.variables.gangs, self.topologies, strict=True):
-            total.add_linear(gang_span(self.model.instance, gang, topology))
+        return self._placed("span", partial(gang_span, self.model.instance))
+
+    def _placed(self, family: str, worth: Callable[[GangVariables, Topology], Linear]) -> Linear:
+        """What gangs add where they are placed, and with the pods that they have where nothing is."""
+        pairs = zip(self.model.variables.gangs, self.topologies, strict=True)
+        total = Linear.total(worth(gang, topology) for gang, topology in pairs)
         for stay in self._admitted_stays:
-            total.add(stay.admit, self._standing_value("span", stay))
+            total.add(stay.admit, self._standing_value(family, stay))
         return total
 
     @property
@@ -417,10 +405,7 @@ def near_gpus(model: Model, topologies: Sequence[Topology], base: Evaluation) ->
 
     For a gang g with ``near``, home(h, D) = 1 only if h runs whole with all its pods that count in the domain
     D: y[g, D] <= home(g, D), y[g, D] <= sum over the gangs h that g names of home(h, D); g adds w(g) x sum of
-    y.
-
-    ``topologies``: of the gangs with variables of their own. ``base``: the plan without the gangs that are
-    decided about.
+    y. Arguments as in ``TierExpressions``.
     """
     total, gangs = Linear(), model.instance.gangs
     homes_of = cache(partial(_homes, model, topologies, base))
@@ -434,9 +419,7 @@ def near_gpus(model: Model, topologies: Sequence[Topology], base: Evaluation) ->
             if domain in anchors:
                 total.add_linear(here, gang.weight_gpus)
                 continue
-            beside = Linear()
-            for other in others:
-                beside.add_linear(homes_of(other, level).get(domain, Linear()))
+            beside = Linear.total(homes_of(i, level).get(domain, Linear()) for i in others)
             if model.program.bound_above(here) and model.program.bound_above(beside):
                 together = model.program.boolean()
                 for one in (here, beside):

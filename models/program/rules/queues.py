@@ -68,13 +68,15 @@ def _limit(model: Model, known: QueueShares) -> None:
     for firm, of_model in ((False, known.most), (True, known.most_firm)):
         for gpu, limits in of_model.items():
             for queue, most in enumerate(limits):
-                row = Linear()
-                for (holder, counted), held in usage.items() if most is not None else ():
-                    inside = counted == gpu and queue in known.path(holder.queue)
-                    if inside and (holder.firm or not firm):
-                        row.add_linear(held)
-                if most is not None:
-                    model.program.limit(row, most)
+                if most is None:
+                    continue
+                row = Linear.total(
+                    held
+                    for (holder, counted), held in usage.items()
+                    if counted == gpu and queue in known.path(holder.queue)
+                    if holder.firm or not firm
+                )
+                model.program.limit(row, most)
 
 
 def _held(model: Model, gpu: Gpu, *, firm: bool) -> dict[int | None, Linear]:
@@ -196,10 +198,7 @@ def fairness(model: Model, tier: Tier) -> Linear:
     parts = stated_shares(model.instance).parts
     held = [model.once(usage_of).fair.get(queue, Linear()) for queue in parts]
     if rank == len(held):
-        total = Linear()
-        for own in held:
-            total.add_linear(own)
-        return total
+        return Linear.total(held)
     largest = sorted(program.bound_above(own) for own in held)[rank - 1]
     level = program.integer(0, largest)
     total = Linear().add(level, rank)

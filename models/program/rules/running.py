@@ -139,30 +139,15 @@ def _victims(choice: Choice, admits: Sequence[int]) -> Iterator[tuple[tuple[int,
 def _arrivals_by_node(model: Model) -> Arrivals:
     """By node, and by what it may take and whether it has GPUs: what arrives there."""
     found: Arrivals = {}
-
-    def come(n: int, own: Claim, variable: int, *, gpus: bool = True) -> None:
-        found.setdefault(n, {}).setdefault((own, gpus), Linear()).add(variable)
-
     for gang in model.variables.gangs:
         own = claim(model.instance, gang.demand.gang)
         for n, variable, gpus in _arrivals(model.program, gang):
-            come(n, own, variable, gpus=gpus)
+            found.setdefault(n, {}).setdefault((own, gpus), Linear()).add(variable)
     return found
 
 
 def _arrivals(program: Program, gang: GangVariables) -> Iterator[tuple[int, int, bool]]:
     """(node, variable, whether with GPUs) of what brings a pod to a node where it does not stand."""
-    if gang.gang.running:
-        yield from _new_arrivals(program, gang)
-        return
-    for piece in gang.pieces:
-        yield piece.n, piece.variable, True
-    for (role, n), variable in gang.cpu_only_counts.items():
-        yield n, variable, gang.roles[role].has_parts
-
-
-def _new_arrivals(program: Program, gang: GangVariables) -> Iterator[tuple[int, int, bool]]:
-    """The same for a gang that runs: some of its pods may stay where they are."""
     for piece in gang.pieces:
         roles = zip(gang.demand.gpu_roles, piece.pods, strict=True)
         if any(pods >= _fewest(gang, role, piece.n) for role, pods in roles):
@@ -183,6 +168,8 @@ def _fewest(gang: GangVariables, role: RoleDemand, n: int) -> int:
 
     Pods of a role, or of its only slice, are interchangeable: one that stands elsewhere may take the place.
     """
+    if not gang.gang.running:
+        return 1
     home = {p.index: p.node for p in gang.gang.running_pods if p.role == role.role}
     here = sum(home.get(index) == n for index in role.indices)
     layers = gang.gang.roles[role.role].slice_layers

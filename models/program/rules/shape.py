@@ -90,10 +90,8 @@ def _places(model: Model, level: int) -> Places:
 def _keep_apart(model: Model, gangs: dict[int, _Place], alone: list[int]) -> None:
     """The rows of one domain. ``alone``: the gangs that are exclusive at its level and may be there."""
     program = model.program
-    come, stay = Linear(), Linear()
-    for place in gangs.values():
-        come.add_linear(place.come)
-        stay.add_linear(place.stay)
+    come = Linear.total(place.come for place in gangs.values())
+    stay = Linear.total(place.stay for place in gangs.values())
     coming = program.integer(0, program.bound_above(come))
     staying = program.integer(0, program.bound_above(stay))
     program.equal(come.add(coming, -1))

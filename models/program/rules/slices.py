@@ -102,17 +102,11 @@ def _counted(
             ends[which].append((set(nodes), Linear().add(own[which])))
         program.equal(here)
         for which, parts in (inner or {}).items():
-            inside = Linear()
-            for where, part in parts:
-                if where <= set(nodes):
-                    inside.add_linear(part)
+            inside = Linear.total(part for where, part in parts if where <= set(nodes))
             # a first slice that is the last one too has both ends
             program.equal(inside.add(own[which if which in own else "head"], -1))
     for parts in ends.values():
-        total = Linear()
-        for _, part in parts:
-            total.add_linear(part)
-        program.equal(total.add(gang.admit, -1))
+        program.equal(Linear.total(part for _, part in parts).add(gang.admit, -1))
     return ends
 
 

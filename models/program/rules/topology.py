@@ -64,8 +64,7 @@ class Topology:
             for role in roles:
                 placed = self._gang.pods(role, nodes)
                 self._program.equal(placed.add(chosen[domain], -role.count))
-        everything = Linear().add_all(chosen.values()).add(self._gang.admit, -1)
-        self._program.equal(everything)
+        self._program.equal(Linear().add_all(chosen.values()).add(self._gang.admit, -1))
         if level == self._required and level < node_level:
             self.used[level] = chosen
 
@@ -74,25 +73,20 @@ class Topology:
         first = 0 if self._required is None else self._required + 1
         for level in range(first, node_level):
             standing = self._standing(level)
-            self.used[level] = {
-                domain: self._program.boolean()
-                for domain in self.nodes_by_domain(level)
-                if domain not in standing
-            }
+            new = (domain for domain in self.nodes_by_domain(level) if domain not in standing)
+            self.used[level] = {domain: self._program.boolean() for domain in new}
             self._link(level)
 
     def _link(self, level: int) -> None:
-        for domain, nodes in self.nodes_by_domain(level).items():
-            if domain not in self.used[level]:
-                continue
+        for domain, used in self.used[level].items():
+            nodes = self.nodes_by_domain(level)[domain]
             for role in self._gang.roles.values():
                 placed = self._gang.pods(role, nodes)
                 room = role.count
                 if role.gpus:
                     room = sum(self._servers[n].room.free_gpus // role.gpus for n in nodes)
                 if placed.terms:
-                    placed.add(self.used[level][domain], -min(role.count, room))
-                    self._program.at_most(placed)
+                    self._program.at_most(placed.add(used, -min(role.count, room)))
 
     def count(self, level: int) -> Linear:
         """Domains used at a level above the node's, by all pods; 0 if the gang is not admitted."""
@@ -148,11 +142,9 @@ class Topology:
         held = self._gang.group or (required is not None and level <= required)
         if held or (len(standing) < 2 and not roles):
             return Linear().add_all(self._gang.admits)
-        chosen = Linear()
-        if len(standing) < 2:
-            for own in self._chosen(level, standing, roles).values():
-                chosen.add_linear(own)
-        return chosen
+        if len(standing) > 1:
+            return Linear()
+        return Linear.total(self._chosen(level, standing, roles).values())
 
     def _to_place(self, scope: Scope, *, gpus_only: bool) -> list[RoleDemand]:
         return [
@@ -170,10 +162,7 @@ class Topology:
             for domain, nodes in self.nodes_by_domain(level).items()
             if not standing or standing == {domain}
         }
-        total = Linear()
-        for own in found.values():
-            total.add_linear(own)
-        self._program.at_most(total.add(self._gang.admit, -1))
+        self._program.at_most(Linear.total(found.values()).add(self._gang.admit, -1))
         return found
 
     def _whole_in(self, level: int, nodes: list[int], roles: Sequence[RoleDemand]) -> Linear:
@@ -198,11 +187,10 @@ class Topology:
 
     def _standing(self, level: int, scope: Scope = None, *, gpus_only: bool = False) -> set[int]:
         """Domains of the pods that stay."""
-        gang, of = self._gang.gang, self._instance.cluster.domain_of[level]
+        roles, of = self._gang.gang.roles, self._instance.cluster.domain_of[level]
         return {
             of[pod.node]
             for pod in self._gang.demand.stays
-            if pod.node is not None
-            and (scope is None or pod.role in scope)
-            and not (gpus_only and not gang.roles[pod.role].gpus)
+            if pod.node is not None and (scope is None or pod.role in scope)
+            if roles[pod.role].gpus or not gpus_only
         }
