@@ -5,6 +5,7 @@ The only place where a search is restricted to some gangs or nodes, or to gangs 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +18,7 @@ from models.instance.occupancy import PODS, Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason, placed
 from models.program.demand_builder import identity
 from models.program.linear_program import Question, check, never
-from models.program.options import Choice, Effect, choices_of
-from models.program.packing import by_count
+from models.program.options import Choice, Effect, choices_of, indices_matter
 from models.rules.demands import Demand
 from models.values.tier_values import known_masks
 
@@ -38,9 +38,9 @@ def keeping(
     """The GPUs that only pods share of which is decided whether they stay. ``rooms``: next to all others."""
     found: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for choice in choices:
-        roles = instance.gangs[choice.gang].roles
-        standing = {(p.role, p.node) for p in instance.gangs[choice.gang].running_pods}
-        for number, role in enumerate(roles):
+        gang = instance.gangs[choice.gang]
+        standing = {(p.role, p.node) for p in gang.running_pods}
+        for number, role in enumerate(gang.roles):
             for n, mask in role.keeps:
                 if not instance.schedulable(instance.cluster.nodes[n]):
                     continue  # nobody gets what is free there
@@ -62,16 +62,17 @@ NodeUsages = Mapping[int, Mapping[int, tuple[NodeUsage, ...]]]
 """By node and choice (its position among the choices): what each of its options leaves there."""
 
 
-def node_usages(instance: Instance, choices: Sequence[Choice], rooms: Sequence[Room]) -> NodeUsages:
+def node_usages(
+    instance: Instance, choices: Sequence[Choice], rooms: Sequence[Room]
+) -> dict[int, dict[int, tuple[NodeUsage, ...]]]:
     """Usages of nodes on which it is decided who stays: that may take pods, or whose sets depend on that."""
     found: dict[int, dict[int, tuple[NodeUsage, ...]]] = {}
     for number, choice in enumerate(choices):
         always = set(choice.always)
         by_node: dict[int, list[NodeUsage]] = {}
         for position, option in enumerate(choice.options):
-            here = usage_by_node(
-                instance, choice.gang, [p for p in option.demand.stays if p not in always]
-            )
+            stays = [p for p in option.demand.stays if p not in always]
+            here = usage_by_node(instance, choice.gang, stays)
             for n in {**by_node, **here}:
                 row = by_node.setdefault(n, [NodeUsage()] * len(choice.options))
                 row[position] = here.get(n, NodeUsage())
@@ -80,7 +81,7 @@ def node_usages(instance: Instance, choices: Sequence[Choice], rooms: Sequence[R
     nodes = instance.cluster.nodes
     return {
         n: usages
-        for n, usages in sorted(found.items())
+        for n, usages in found.items()
         if instance.schedulable(nodes[n]) or needs_cases(nodes[n], rooms[n], usages)
     }
 
@@ -89,33 +90,28 @@ def usage_by_node(
     instance: Instance, index: int, pods: Sequence[ExistingPod]
 ) -> dict[int, NodeUsage]:
     """What these pods of a gang hold, by node."""
-    gang = instance.gangs[index]
-    known: dict[int, int] = {}
-    blind: dict[int, int] = {}
-    use: dict[int, dict[str, int]] = {}
+    known, blind, use = Counter[int](), Counter[int](), dict[int, Counter[str]]()
     for pod in pods:
         assert pod.node is not None
-        role = gang.roles[pod.role]
+        role = instance.gangs[index].roles[pod.role]
         if role.gpus and pod.gpus is None:
-            blind[pod.node] = blind.get(pod.node, 0) + role.gpus
+            blind[pod.node] += role.gpus
         elif role.gpus:
-            known[pod.node] = known.get(pod.node, 0) | (pod.gpus or 0)
-        own = use.setdefault(pod.node, {})
+            known[pod.node] |= pod.gpus or 0
+        own = use.setdefault(pod.node, Counter())
         for resource, amount in ((PODS, 1), *role.requests):
-            own[resource] = own.get(resource, 0) + amount
+            own[resource] += amount
     return {
-        n: NodeUsage(known.get(n, 0), blind.get(n, 0), tuple(sorted(amounts.items())))
+        n: NodeUsage(known[n], blind[n], tuple(sorted(amounts.items())))
         for n, amounts in use.items()
     }
 
 
 def needs_cases(node: Node, room: Room, usages: Mapping[int, Sequence[NodeUsage]]) -> bool:
     """Whether the worth of the sets of the server differs between cases."""
-    lefts = [left for options in usages.values() for left in options]
-    known, blind = any(left.known for left in lefts), any(left.blind for left in lefts)
-    if not (known if room.blind else blind):
-        return False
-    return node.model is not None and not by_count(node.model, node.effective_nics)
+    lefts = (left for options in usages.values() for left in options)
+    differ = any(left.known if room.blind else left.blind for left in lefts)
+    return differ and indices_matter(node)
 
 
 @dataclass(frozen=True)
@@ -215,38 +211,22 @@ def build_base_state(
     ``base``: decisions about all gangs; by default nothing changes. ``immovable``: gangs that must not move.
     """
     base = base or base_decisions(instance)
-    known = known_masks(instance, base)
+    known, room = known_masks(instance, base), rooms(instance, base)
     choices = choices_of(
-        instance,
-        known,
-        rooms(instance, base),
-        only=only,
-        immovable=immovable,
-        interrupted=interrupted,
+        instance, known, room, only=only, immovable=immovable, interrupted=interrupted
     )
     check(interrupted)
     away, always = list(base), list(base)
     for choice in choices:
-        away[choice.gang] = GangDecision("wait")
-    for choice in choices:
-        always[choice.gang] = GangDecision(
-            "keep", placed(instance.gangs[choice.gang], choice.always)
-        )
+        stay = placed(instance.gangs[choice.gang], choice.always)
+        away[choice.gang], always[choice.gang] = GangDecision("wait"), GangDecision("keep", stay)
     room = rooms(instance, always)
     kept = keeping(instance, choices, room)
-    usages = _with_kept(node_usages(instance, choices, room), choices, kept)
+    usages = node_usages(instance, choices, room)
+    for number, one in enumerate(kept, len(choices)):  # whether it stays shared is a choice, too
+        usages.setdefault(one.node, {})[number] = (NodeUsage(one.gpu),)
     held = tuple(known_masks(instance, always))
-    return BaseState(choices, tuple(away), room, held, usages, kept)
-
-
-def _with_kept(
-    usages: NodeUsages, choices: Sequence[Choice], kept: Sequence[Keeping]
-) -> NodeUsages:
-    """With each of these GPUs as a choice of its own, after the others: whether it stays shared."""
-    found = {n: dict(own) for n, own in usages.items()}
-    for number, one in enumerate(kept, len(choices)):
-        found.setdefault(one.node, {})[number] = (NodeUsage(one.gpu),)
-    return dict(sorted(found.items()))
+    return BaseState(choices, tuple(away), room, held, dict(sorted(usages.items())), kept)
 
 
 def moves_pods(old: Sequence[PodPlacement], new: Sequence[PodPlacement]) -> bool:

@@ -5,10 +5,11 @@ Pods to place are held to the domains and GPU models of the pods that have a pla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from models.instance.gang import ExistingPod, Gang
+from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.queues.reservations import due
@@ -62,10 +63,8 @@ def _roles(
     """Pods of every role that lack a place; False if the placed ones break a rule of those already."""
     there = {(pod.role, pod.index) for pod in placed}
     nodes = {pod.node for pod in placed if pod.node is not None}
-    possible = True
-    roles = []
-    for number, count in enumerate(counts):
-        role = gang.roles[number]
+    possible, roles = True, []
+    for number, (role, count) in enumerate(zip(gang.roles, counts, strict=True)):
         indices = tuple(i for i in role.indices(count) if (number, i) not in there)
         if not indices:
             continue
@@ -73,7 +72,7 @@ def _roles(
         allowed = eligible_nodes(instance, gang, role)
         layers: tuple[Groups, ...] = ()
         if own:
-            allowed, layers, fine = _next_to_placed(instance, gang, number, indices, own, allowed)
+            allowed, layers, fine = _next_to_placed(instance, role, indices, own, allowed)
             possible &= fine
         allowed, fine = _same_domain(instance, gang.required, nodes, allowed)
         possible &= fine
@@ -83,14 +82,13 @@ def _roles(
 
 def _next_to_placed(
     instance: Instance,
-    gang: Gang,
-    number: int,
+    role: Role,
     indices: Sequence[int],
     own: Sequence[ExistingPod | PodPlacement],
     allowed: frozenset[int],
 ) -> tuple[frozenset[int], tuple[Groups, ...], bool]:
     """Nodes and slices of pods next to others of their role; False if these break a rule of the role."""
-    cluster, role = instance.cluster, gang.roles[number]
+    cluster = instance.cluster
     nodes = {pod.node for pod in own if pod.node is not None}
     allowed, possible = _same_domain(instance, role.required, nodes, allowed)
     if role.gpus and not role.mix_models:
@@ -164,17 +162,14 @@ def _slice_groups(
 def _standing_sets(
     instance: Instance, gang: Gang, stays: Sequence[ExistingPod], known: Sequence[int]
 ) -> tuple[tuple[int, ServerSet], ...]:
-    masks: dict[int, int] = {}
-    blind: dict[int, int] = {}
+    masks, blind, nodes = Counter[int](), Counter[int](), instance.cluster.nodes
     for pod in stays:
         gpus = gang.roles[pod.role].gpus
         if gpus and pod.node is not None:
-            masks[pod.node] = masks.get(pod.node, 0) | (pod.gpus or 0)
-            if pod.gpus is None:
-                blind[pod.node] = blind.get(pod.node, 0) + gpus
-    nodes = instance.cluster.nodes
+            masks[pod.node] |= pod.gpus or 0
+            blind[pod.node] += gpus if pod.gpus is None else 0
     found = (
-        (n, server_set(nodes[n], mask, blind.get(n, 0), known[n] | mask))
+        (n, server_set(nodes[n], mask, blind[n], known[n] | mask))
         for n, mask in sorted(masks.items())
     )
     return tuple((n, chosen) for n, chosen in found if chosen.count)

@@ -111,7 +111,7 @@ class Program:
         self.lower: list[int] = []
         self.upper: list[int] = []
         self.rows: list[Row] = []
-        self._exported: Rows | None = None
+        self._exported = rows_of(())
 
     def integer(self, low: int, high: int) -> int:
         """A new integer variable; its index."""
@@ -156,13 +156,10 @@ class Program:
 
     def row_arrays(self) -> Rows:
         """The rows as flat arrays; rows that were added since the last call are appended to them."""
-        known = self._exported
-        done = 0 if known is None else len(known.low)
-        if known is None or done < len(self.rows):
-            added = rows_of(self.rows[done:])
-            known = added if known is None else known.followed_by(added)
-            self._exported = known
-        return known
+        done = len(self._exported.low)
+        if done < len(self.rows):
+            self._exported = self._exported.followed_by(rows_of(self.rows[done:]))
+        return self._exported
 
     def bound_above(self, expression: Linear) -> int:
         """The largest value the variables' bounds alone allow."""

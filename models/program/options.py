@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from models.instance.cluster import Node
 from models.instance.disruption_budgets import may_move, may_shrink, may_stop
 from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
@@ -85,6 +86,11 @@ class Choice:
         return tuple(p for p in first if all(p in o.demand.stays for o in self.options[1:]))
 
 
+def indices_matter(node: Node) -> bool:
+    """Whether it matters which GPUs of the node a pod has, not only how many."""
+    return node.model is not None and not by_count(node.model, node.effective_nics)
+
+
 def standing_gpus(instance: Instance, index: int) -> int:
     """What the gang holds now."""
     gang = instance.gangs[index]
@@ -145,10 +151,9 @@ def _with_unknown_gpus(
     for index in unchanging:
         gang = instance.gangs[index]
         for p in gang.pods:
-            if p.gpus is None and p.node is not None and gang.roles[p.role].gpus:
-                node = instance.cluster.nodes[p.node]
-                if node.model is not None and not by_count(node.model, node.effective_nics):
-                    unknown.setdefault(index, []).append(p.node)
+            hidden = p.gpus is None and gang.roles[p.role].gpus > 0
+            if hidden and p.node is not None and indices_matter(instance.cluster.nodes[p.node]):
+                unknown.setdefault(index, []).append(p.node)
     if not unknown:
         return
     known_elsewhere: set[int | None] = set()
@@ -161,17 +166,14 @@ def _with_unknown_gpus(
 
 
 def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:
-    counts, complete = _counts(instance.gangs[index], None)
-    only_option = len(counts) == 1
-    demands = (
-        replace(demand_for(instance, index, c, (), known), only_option=only_option) for c in counts
-    )
-    options = tuple(Option(demand, PLACED) for demand in demands)
+    gang = instance.gangs[index]
+    counts, complete = _counts(gang, None)
+    demands = (demand_for(instance, index, count, (), known) for count in counts)
+    only = len(counts) == 1
+    options = tuple(Option(replace(demand, only_option=only), PLACED) for demand in demands)
     # fewer pods fit wherever more do, but may be too slow there, and tiers of queues may count them
-    by_size = instance.min_share(instance.gangs[index]) or counts_sizes(instance)
-    covers_admission = complete or not by_size
-    must = instance.gangs[index].key in due(instance)
-    return Choice(index, options, must, (), complete, covers_admission)
+    by_size = instance.min_share(gang) or counts_sizes(instance)
+    return Choice(index, options, gang.key in due(instance), (), complete, complete or not by_size)
 
 
 def _counts(gang: Gang, near: tuple[int, ...] | None) -> tuple[list[tuple[int, ...]], bool]:
@@ -271,13 +273,10 @@ class StayingSets:
         instance, role = self._instance, self._gang.roles[pod.role]
         assert pod.node is not None
         node, room = instance.cluster.nodes[pod.node], self._rooms[pod.node]
-        if (
-            pod.node not in eligible_nodes(instance, self._gang, role)
-            or (pod.gpus or 0) & ~node.givable
-        ):
+        eligible = pod.node in eligible_nodes(instance, self._gang, role)
+        if not eligible or (pod.gpus or 0) & ~node.givable:
             return False
-        hidden = room.blind and node.model and not by_count(node.model, node.effective_nics)
-        if hidden and pod.gpus:
+        if room.blind and indices_matter(node) and pod.gpus:
             return False  # the GPUs of a pod that stays are known, those of a new pod would not be
         # standing pods may stay on an overfull node, but nothing may be added
         return room.mask.bit_count() >= room.unknown and all(left >= 0 for _, left in room.left)
@@ -285,9 +284,8 @@ class StayingSets:
     def _free_of_rules(self, pod: ExistingPod) -> bool:
         """Whether rules about pods let the pod be placed where it stands, whatever others do."""
         assert pod.node is not None
-        if self._gang.roles[pod.role].gpus and standing_beside(
-            self._instance, self._index, pod.node
-        ):
+        gpus = self._gang.roles[pod.role].gpus
+        if gpus and standing_beside(self._instance, self._index, pod.node):
             return False
         return (self._index, pod.role, pod.node) not in standing_exempt(self._instance)
 
@@ -297,7 +295,7 @@ class StayingSets:
         role, node = self._gang.roles[pod.role], self._instance.cluster.nodes[pod.node]
         where: object = pod.node
         gpus: object = pod.gpus
-        if node.model is None or by_count(node.model, node.effective_nics):
+        if not indices_matter(node):
             # free GPUs of a node that takes no pods are worth nothing
             alone = sum(p.node == pod.node for p in there) == 1
             if alone and not self._ruled and not self._instance.schedulable(node):
@@ -307,9 +305,8 @@ class StayingSets:
             elif pod.gpus is not None:
                 gpus = (pod.gpus & node.healthy).bit_count()
         slices = tuple(pod.index // size for size, _ in role.slice_layers)
-        planned = tuple(
-            p.node for p in self._gang.planned if (p.role, p.index) == (pod.role, pod.index)
-        )
+        key = (pod.role, pod.index)
+        planned = tuple(p.node for p in self._gang.planned if (p.role, p.index) == key)
         return pod.role, where, gpus, slices, planned
 
 
@@ -336,18 +333,10 @@ class _Running:
     def choice(self) -> Choice:
         gang = self._gang
         vacates = tuple(sorted({p.node for p in gang.running_pods if p.node is not None}))
-        if self._index in self._instance.incomplete:
-            options, complete = self._completions()
-        else:
-            options, complete = self._sizes()
-        return Choice(
-            self._index,
-            tuple(options),
-            not may_stop(self._instance, self._index),
-            vacates,
-            complete,
-            covers_admission=complete,
-        )
+        lacks = self._index in self._instance.incomplete
+        options, complete = self._completions() if lacks else self._sizes()
+        must = not may_stop(self._instance, self._index)
+        return Choice(self._index, tuple(options), must, vacates, complete, complete)
 
     def _option(
         self, counts: Sequence[int], stays: Sequence[ExistingPod], effect: Effect
@@ -390,18 +379,16 @@ class _Running:
                 there = [p for p in gang.running_pods if self._has(count, p)]
                 sets, every, loose = self._staying.sets(there)
                 effect = Effect(gang.units_of(there), self._gpus, moved=True)
-                for option in (self._option(count, stays, effect) for stays in sets):
-                    demand = replace(option.demand, loose=loose)
-                    options.append(replace(option, demand=demand))
+                placed = (self._option(count, stays, effect) for stays in sets)
+                options += [replace(o, demand=replace(o.demand, loose=loose)) for o in placed]
                 complete &= every
         return [o for o in options if o.demand.possible], complete
 
     def _in_place(self, counts: tuple[int, ...], *, shrinks: bool) -> Option:
         stays = [p for p in self._gang.running_pods if self._has(counts, p)]
         gone = [p for p in self._gang.running_pods if not self._has(counts, p)]
-        vacates: tuple[int, ...] = ()
-        if shrinks and not self._gang.movable:
-            vacates = tuple(sorted({p.node for p in gone if p.node is not None}))
+        left = {p.node for p in gone if p.node is not None}
+        vacates = tuple(sorted(left)) if shrinks and not self._gang.movable else ()
         lost = self._gang.units_of(gone)
         return self._option(counts, stays, Effect(self._gpus - lost, lost, vacates=vacates))
 

@@ -112,22 +112,16 @@ def build_servers(
     standing: dict[int, dict[ServerSet, int]] = {}
     positions: dict[int, dict[int, int]] = {}
     for number, demand in enumerate(demands):
-        for n, own in demand.standing:
+        for n, chosen in demand.standing:
             found = standing.setdefault(n, {})
-            positions.setdefault(n, {})[number] = found.setdefault(own, len(found))
+            positions.setdefault(n, {})[number] = found.setdefault(chosen, len(found))
     used = frozenset(base.node_usages).union(*(role.nodes for d in demands for role in d.roles))
     packings, servers = Packings(), dict[int, Server]()
     for n in sorted(used):
         check(interrupted)
         room, usages = base.rooms[n], base.node_usages.get(n, {})
-        sets = sets_of(
-            nodes[n],
-            room,
-            tuple(standing.get(n, ())),
-            usages=usages,
-            held=base.held[n],
-            packings=packings,
-        )
+        own, held = tuple(standing.get(n, ())), base.held[n]
+        sets = sets_of(nodes[n], room, own, usages=usages, held=held, packings=packings)
         servers[n] = Server(n, nodes[n], room, sets, positions.get(n, {}), usages)
     return servers
 
@@ -161,9 +155,11 @@ def sets_of(
         relaxed = True
     if blind or relaxed:
         return CountSets(node, mask, blind=blind, relaxed=relaxed, with_standing=with_standing)
-    found: GpuSets = MaskSets(node, with_standing)
-    if counted:
-        found = CountSets(node, 0, blind=False, relaxed=False, with_standing=with_standing)
+    found: GpuSets = (
+        CountSets(node, 0, blind=False, relaxed=False, with_standing=with_standing)
+        if counted
+        else MaskSets(node, with_standing)
+    )
     if packings is None or with_standing:
         return found
     return packings.setdefault((node.model, node.effective_nics), found)

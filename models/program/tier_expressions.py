@@ -230,13 +230,9 @@ def gpus_as_planned(program: Program, gang: GangVariables) -> Linear:
     slice, for each slice matched <= its pods planned there x d[slice, domain].
     """
     total = Linear()
-    if not gang.gang.planned:
-        return total
-    for role in gang.roles.values():
+    for role in gang.roles.values() if gang.gang.planned else ():
         units = gang.gang.roles[role.role].units
-        if not units:
-            continue
-        for n, rows in sorted(_planned_on(gang, role).items()):
+        for n, rows in sorted(_planned_on(gang, role).items()) if units else ():
             placed_there = gang.pods(role, [n])
             if placed_there.terms:
                 for count, chosen in rows:
@@ -413,8 +409,7 @@ def near_gpus(model: Model, topologies: Sequence[Topology], base: Evaluation) ->
         gang = gangs[index]
         if gang.near is None or gang.near.anywhere or base.near[index]:
             continue
-        level = gang.near.level
-        anchors = anchored(model.instance, index)
+        level, anchors = gang.near.level, anchored(model.instance, index)
         for domain, here in homes_of(index, level).items():
             if domain in anchors:
                 total.add_linear(here, gang.weight_gpus)

@@ -157,8 +157,7 @@ class Claims:
             self._allow_all()
             return False
         self._variables = {claim: self._program.boolean() for claim in claims}
-        everything = Linear().add_all(self._variables.values()).add(self._gang.admit, -1)
-        self._program.equal(everything)
+        self._program.equal(Linear().add_all(self._variables.values()).add(self._gang.admit, -1))
         for (_, share, _, relative), variable in self._variables.items():
             if self._counts:
                 self.share.add(variable, share)
@@ -176,11 +175,10 @@ class Claims:
         found: dict[int, tuple[int, Fraction]] = {}
         for group in sorted({k.group for k in self._kinds if k.group is not None}):
             members = [c for c in self._carriers if c.rates.group == group]
-            outside = [c for c in self._carriers if c.rates.group != group]
             whole = self._program.boolean()
-            for carrier in outside:
-                row = Linear().add(carrier.variable).add(whole, carrier.most)
-                self._program.at_most(row, carrier.most)
+            for c in self._carriers:
+                if c.rates.group != group:
+                    self._program.at_most(Linear().add(c.variable).add(whole, c.most), c.most)
             self._program.at_most(Linear().add(whole).add(self._gang.admit, -1))
             fabric = min(c.rates.fabric for c in members if c.rates.fabric is not None)
             self.exact &= all(c.rates.fabric == fabric and c.rates.switched for c in members)
@@ -210,9 +208,9 @@ class Claims:
         for group, (_, fabric) in self._groups.items():
             if self._gang.gang.in_groups:
                 rates |= self._between(group, fabric, mode.over)
-                continue
-            for total in self._sums(group, fabric * mode.over):
-                rates.add(min(fabric, total / mode.over))
+            else:
+                totals = self._sums(group, fabric * mode.over)
+                rates |= {min(fabric, total / mode.over) for total in totals}
         return rates
 
     def _between(self, group: int, fabric: Fraction, over: Fraction) -> set[Fraction]:
@@ -238,8 +236,6 @@ class Claims:
         for _ in range(most):
             fresh = {min(cap, total + step) for total in fresh for step in steps} - sums
             sums |= fresh
-            if not fresh:
-                break
             if len(sums) > MAX_WAYS:  # real servers stay below 100
                 self.exact = False
                 break
@@ -253,11 +249,8 @@ class Claims:
 
     def _one_rows(self, ideals: list[Fraction]) -> None:
         for ideal in ideals:
-            own = [
-                (s, v)
-                for (m, s, i, _), v in self._variables.items()
-                if m.over is None and i == ideal
-            ]
+            claims = self._variables.items()
+            own = [(s, v) for (m, s, i, _), v in claims if m.over is None and i == ideal]
             for share in dict.fromkeys(share for share, _ in own):
                 row = Linear().add_all(v for s, v in own if s >= share)
                 enough = {
@@ -265,9 +258,7 @@ class Claims:
                     for k in self._kinds
                     if k.whole and k.inside is not None and self._limit(k.inside, ideal) >= share
                 }
-                for c in self._carriers if enough else ():
-                    if c.rates in enough:
-                        row.add(c.variable, -1)
+                row.add_all((c.variable for c in self._carriers if c.rates in enough), -1)
                 for whole, fabric in self._groups.values():
                     if self._limit(fabric, ideal) >= share:
                         row.add(whole, -1)
@@ -275,12 +266,10 @@ class Claims:
 
     def _spread_rows(self) -> None:
         allowed = {kind: self._allowed(kind) for kind in self._kinds}
-        every = len(self._variables)
         for c in self._carriers:
             fine = allowed[c.rates]
-            if len(fine) < every:
-                row = Linear({c.variable: 1})
-                self._program.at_most(row.add_all(fine, -c.most))
+            if len(fine) < len(self._variables):
+                self._program.at_most(Linear({c.variable: 1}).add_all(fine, -c.most))
 
     def _allowed(self, kind: Rates) -> list[int]:
         """Claims under which such a server may be used."""
@@ -328,17 +317,14 @@ class Claims:
             if mode.within is not None:
                 by_level.setdefault(mode.within, []).append(variable)
         for level, own in by_level.items():
-            row = Linear().add_all(own)
-            row.add_linear(self._topology.whole(level, gpus_only=True), -1)
-            self._program.at_most(row)
+            whole = self._topology.whole(level, gpus_only=True)
+            self._program.at_most(Linear().add_all(own).add_linear(whole, -1))
 
     def _ideal_rows(self, ideals: list[Fraction]) -> None:
-        for ideal in ideals[:-1] if len(ideals) > 1 else []:
+        for ideal in ideals[:-1]:
             row = Linear().add_all(v for (_, _, i, _), v in self._variables.items() if i == ideal)
-            for c in self._carriers:
-                if c.rates.ideal <= ideal:
-                    row.add(c.variable, -1)
-            self._program.at_most(row)
+            slow = (c.variable for c in self._carriers if c.rates.ideal <= ideal)
+            self._program.at_most(row.add_all(slow, -1))
 
 
 def add_claims(model: Model, gang: GangVariables, topology: Topology) -> None:
@@ -378,5 +364,4 @@ def add_stay_claims(model: Model, stay: GangVariables) -> None:
     if any(len(rates_of(*server)) > 1 for server in servers):
         # pods that stay may break their own required level, which then implies nothing
         gang = replace(stay, gang=replace(stay.gang, required=None))
-        claims = Claims(model, gang, Topology(model, gang))
-        model.bandwidth[stay.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)
+        add_claims(model, gang, Topology(model, gang))

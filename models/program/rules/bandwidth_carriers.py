@@ -95,9 +95,8 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
         else:
             key = (kind, id(server.node.model), _group(model, gang, n))
             if key not in known:
-                known[key] = _rates(
-                    model, gang, n, kind.inside, kind.network, floor, gpus=kind.gpus
-                )
+                bare = (kind.inside, kind.network)
+                known[key] = _rates(model, gang, n, *bare, floor, gpus=kind.gpus)
             found = known[key]
         carriers.append(Carrier(piece.variable, upper[piece.variable], found))
     for n, chosen in standing.items():
@@ -203,9 +202,8 @@ def relative_speed(instance: Instance, gang: Gang, n: int) -> int:
 
 def bounded_role(gang: Gang, counts: Sequence[int]) -> tuple[Role, tuple[Kind, ...]] | None:
     """The one role with GPUs and its kinds of groups; None where there are several such roles."""
-    roles = [
-        (role, count) for role, count in zip(gang.roles, counts, strict=True) if role.gpus * count
-    ]
+    every = zip(gang.roles, counts, strict=True)
+    roles = [(role, count) for role, count in every if role.gpus * count]
     if len(roles) != 1:
         return None
     role, count = roles[0]
@@ -246,11 +244,8 @@ class GroupBounds:
         if rates != self._best:
             return max(self._slowed(rates, i, self._out[i] / over) for i in self._free)
         # at least one kind leaves the server
-        most = []
-        for i in self._free:
-            out = self._leaving(i, network, own)
-            most.append(self._slowed(rates, i, min(out, self._out[i] / over)))
-        return max(most)
+        out = {i: min(self._leaving(i, network, own), self._out[i] / over) for i in self._free}
+        return max(self._slowed(rates, i, rate) for i, rate in out.items())
 
     def _slowed(self, rates: Sequence[Fraction], kind: int, rate: Fraction) -> Fraction:
         """The bandwidth if one kind has at most this rate."""

@@ -56,12 +56,10 @@ def _places(model: Model, cells: ModelCells) -> list[_Place]:
     fixed, found = _fixed(model, cells), []
     for n, column in cells.column_of.items():
         held, installed = fixed.get(column, {}), int(cells.installed[column])
-        place = _Place(
-            column, {row: Linear(constant=gpus) for row, gpus in held.items()}, installed
-        )
-        stays = sum(held.values()) + (
-            _may_stay(model, cells, place, n) if n in model.servers else 0
-        )
+        firm = {row: Linear(constant=gpus) for row, gpus in held.items()}
+        place, stays = _Place(column, firm, installed), sum(held.values())
+        if n in model.servers:
+            stays += _may_stay(model, cells, place, n)
         if stays > installed:
             place.most += stays
         pinned = cells.pinned[:, column]
@@ -97,12 +95,9 @@ def _fixed(model: Model, cells: ModelCells) -> dict[int, dict[int, int]]:
     """GPUs of firm pods that stay in any case, by column and row."""
     instance = model.instance
     pods = [(i, pod.role, pod.node) for i, one in enumerate(model.state.base) for pod in one.pods]
-    pods += [
-        (choice.gang, pod.role, pod.node)
-        for choice in model.state.choices
-        for pod in choice.always
-        if pod.node is not None
-    ]
+    choices = model.state.choices
+    always = ((choice.gang, pod) for choice in choices for pod in choice.always)
+    pods += [(gang, pod.role, pod.node) for gang, pod in always if pod.node is not None]
     found: dict[int, dict[int, int]] = {}
     for index, role, n in pods:
         gang, column = instance.gangs[index], cells.column_of.get(n)
@@ -127,12 +122,12 @@ def _claims(model: Model, cells: ModelCells, number: int, places: Sequence[_Plac
         return found
     for place in places:
         if kind.level is not None:
-            gpus, most = int(cells.installed[place.column]), int(_whole(cells, place))
+            gpus, room = int(cells.installed[place.column]), int(_whole(cells, place))
         else:
-            gpus, most = kind.gpus, int(cells.usable[place.column]) // kind.gpus
-        if min(most, kind.count):
-            found.append(program.integer(0, min(most, kind.count)))
-            place.claim(kind.row, found[-1], gpus, min(most, kind.count))
+            gpus, room = kind.gpus, int(cells.usable[place.column]) // kind.gpus
+        if most := min(room, kind.count):
+            found.append(program.integer(0, most))
+            place.claim(kind.row, found[-1], gpus, most)
     return found
 
 
@@ -144,10 +139,8 @@ def _whole(cells: ModelCells, place: _Place) -> bool:
 def _enough(model: Model, cells: ModelCells, place: _Place) -> None:
     """What queues need on the nodes of a place is there."""
     program, healthy = model.program, int(cells.usable[place.column])
-    total = Linear().add_linear(place.firm.get(-1, Linear()))
-    inner = {
-        row: Linear().add_linear(place.firm.get(row, Linear())) for row in range(len(cells.names))
-    }
+    rows = range(-1, len(cells.names))
+    total, *inner = (Linear().add_linear(place.firm.get(row, Linear())) for row in rows)
     for row in reversed(range(len(cells.names))):
         needed, claimed = inner[row], place.claimed.get(row)
         if claimed is not None and (needed.terms or needed.constant):

@@ -18,7 +18,7 @@ from models.hardware import bits
 from models.instance.occupancy import Room, beside_parts
 from models.program.linear_program import Linear, Program
 from models.program.packing import SetType
-from models.program.servers import Server, Supply
+from models.program.servers import Supply
 from models.program.variables import Model, Piece
 from models.values.leftover import gpu_shares, usable_gpus
 
@@ -118,16 +118,13 @@ class FreeServers:
         shares = gpu_shares(model.instance)
         if not any((n, name) in model.loads for name in shares):
             return self.left(n)
-        return self._limited(model.servers[n], shares)
-
-    def _limited(self, server: Server, shares: dict[str, int]) -> Linear:
-        """A variable u: u <= free GPUs, and where u > 0: share x u + load <= what is left."""
-        program, room = self.model.program, server.room
+        # a variable u: u <= free GPUs, and where u > 0: share x u + load <= what is left
+        program, room = model.program, model.servers[n].room
         usable, some = program.integer(0, room.free_gpus), program.boolean()
         program.at_most(Linear().add(usable).add(some, -room.free_gpus))
-        program.at_least(self.left(server.n).add(usable, -1))
+        program.at_least(self.left(n).add(usable, -1))
         for name, share in shares.items():
-            load, amount = self.model.loads.get((server.n, name)), room.left_of(name)
+            load, amount = model.loads.get((n, name)), room.left_of(name)
             if load is not None and amount is not None:
                 # pods that stay may overfill the node
                 beyond = max(0, program.bound_above(load) - amount)

@@ -54,44 +54,38 @@ class _Place:
 
 def add(model: Model) -> None:
     for rule in pod_rules(model.instance).rules:
-        places, rows = _Places(model, rule), _Rows(model, rule)
+        places, rows = _places(model, rule), _Rows(model, rule)
         if rule.kind is Kind.APART:
-            for place in places.by_domain.values():
+            for place in places.values():
                 rows.apart(place)
         elif rule.kind is Kind.TOGETHER:
-            rows.together(places.by_domain)
+            rows.together(places)
         else:
-            rows.spread(places.by_domain)
+            rows.spread(places)
 
 
-class _Places:
-    def __init__(self, model: Model, rule: Rule) -> None:
-        self._rule = rule
-        self.by_domain: dict[int, _Place] = {}
-        for gang, role, n, stays in model.once(staying):
-            if (gang, role) in rule.roles and rule.counts(n):
-                place = self.by_domain.setdefault(rule.of[n], _Place())
-                place.stays[_kind(rule, (gang, role))].add_linear(stays)
-        gangs = {gang for gang, _ in rule.roles}
-        for own in (own for own in model.variables.gangs if own.demand.gang in gangs):
-            check(model.program.interrupted)
-            for role, n, pods, count in _arrivals(own):
-                if (own.demand.gang, role) in rule.roles:
-                    self._arrive((own.demand.gang, role), n, pods, count, own)
-
-    def _arrive(self, key: RoleKey, n: int, pods: Linear, count: int, gang: GangVariables) -> None:
-        if not self._rule.counts(n):
-            return
-        kind, place = _kind(self._rule, key), self.by_domain.setdefault(self._rule.of[n], _Place())
-        stand = ((pod.role, pod.node) for pod in gang.gang.running_pods)
-        if gang.demand.loose and (key[1], n) in stand:
-            place.stays[kind].add_linear(pods)
-            if kind == BOTH:
-                place.loose.add_linear(pods)
-            return
-        place.new[kind].add_linear(pods)
-        if key in self._rule.owners:
-            place.arriving.append((pods, count))
+def _places(model: Model, rule: Rule) -> dict[int, _Place]:
+    """By domain."""
+    found: dict[int, _Place] = {}
+    for gang, role, n, stays in model.once(staying):
+        if (gang, role) in rule.roles and rule.counts(n):
+            place = found.setdefault(rule.of[n], _Place())
+            place.stays[_kind(rule, (gang, role))].add_linear(stays)
+    gangs = {gang for gang, _ in rule.roles}
+    for own in (own for own in model.variables.gangs if own.demand.gang in gangs):
+        check(model.program.interrupted)
+        stand = {(pod.role, pod.node) for pod in own.gang.running_pods if own.demand.loose}
+        for role, n, pods, count in _arrivals(own):
+            key = (own.demand.gang, role)
+            if key in rule.roles and rule.counts(n):
+                kind, place = _kind(rule, key), found.setdefault(rule.of[n], _Place())
+                loose = (role, n) in stand
+                (place.stays if loose else place.new)[kind].add_linear(pods)
+                if loose and kind == BOTH:
+                    place.loose.add_linear(pods)
+                if not loose and key in rule.owners:
+                    place.arriving.append((pods, count))
+    return found
 
 
 def _kind(rule: Rule, key: RoleKey) -> int:

@@ -150,18 +150,16 @@ class QueueUsage:
 
 def usage_of(model: Model) -> QueueUsage:
     """What every gang of a model holds; nothing where there are no queues."""
-    instance, known, found = model.instance, shares(model.instance), QueueUsage()
+    instance, known, fixed = model.instance, shares(model.instance), QueueUse()
     if known is None:
-        return found
-    fixed = QueueUse()
+        return QueueUsage()
     for index, decision in enumerate(model.state.base):
         add_use(instance, fixed, index, decision.pods)
-    for (holder, gpu), gpus in fixed.held.items():
-        found.hold(holder, gpu).constant += gpus
-    for key, gpus in fixed.beyond.items():
-        found.beyond.setdefault(key, Linear()).constant += gpus
-    for queue, units in fixed.fair.items():
-        found.fair.setdefault(queue, Linear()).constant += units
+    found = QueueUsage(
+        {key: Linear(constant=gpus) for key, gpus in fixed.held.items()},
+        {key: Linear(constant=gpus) for key, gpus in fixed.beyond.items()},
+        {queue: Linear(constant=units) for queue, units in fixed.fair.items()},
+    )
     for choice, admits in model.decided:
         for option, admit in zip(choice.options, admits, strict=True):
             _add_option(model, found, option, admit)
@@ -187,9 +185,8 @@ def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> 
         for gpu, gpus in gpus_beyond(instance, gang, stays).items():
             found.beyond.setdefault((holder.firm, gpu), Linear()).add(admit, gpus)
     if holder.queue is not None:
-        queue = holder.queue
-        units = sum(fair_units(instance, queue, role) * count for role, count in counts)
-        found.fair.setdefault(queue, Linear()).add(admit, units)
+        units = sum(fair_units(instance, holder.queue, role) * count for role, count in counts)
+        found.fair.setdefault(holder.queue, Linear()).add(admit, units)
 
 
 def fairness(model: Model, tier: Tier) -> Linear:

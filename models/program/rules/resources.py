@@ -124,8 +124,7 @@ def _shared(
     model: Model, owner: SharedGpus, rows: Mapping[tuple[int, str], Linear]
 ) -> dict[tuple[int, str], Linear]:
     """Of each part that is asked for how many there are on all GPUs of the node."""
-    program, sharing = model.program, owner.sharing
-    n = owner.n
+    program, sharing, n = model.program, owner.sharing, owner.n
     left, could = dict(model.state.rooms[n].left), dict(model.instance.cluster.nodes[n].reshapable)
     sizes = {
         resource: size
@@ -137,7 +136,8 @@ def _shared(
     gpus: list[tuple[Size, int | None]] = [(sharing.empty, one) for one in opened]
     gpus += [(cast(Size, room), stays) for room, stays in _in_parts(model, n, sharing, found)]
     parts: dict[str, list[int]] = {}
-    for room, is_open in gpus:
+    for room, opens in gpus:
+        is_open = Linear(constant=1) if opens is None else Linear({opens: 1})
         for resource, count in _fill(program, sizes, room, is_open):
             found[n, resource].add(count)
             parts.setdefault(resource, []).append(count)
@@ -203,12 +203,9 @@ def keep_shared(model: Model) -> None:
 
 
 def _fill(
-    program: Program,
-    sizes: Mapping[str, Size],
-    room: Size,
-    is_open: int | None,
+    program: Program, sizes: Mapping[str, Size], room: Size, is_open: Linear
 ) -> Iterator[tuple[str, int]]:
-    """How many parts of each size one GPU has. ``is_open``: whether it is shared; None: it is in any case."""
+    """How many parts of each size one GPU has. ``is_open``: whether it is shared."""
     held, large = [Linear() for _ in room], [Linear() for _ in room]
     for resource, size in sizes.items():
         most = times_in(size, room)
@@ -219,13 +216,10 @@ def _fill(
         for row, halves, amount, whole in zip(held, large, size, room, strict=True):
             row.add(count, amount)
             halves.add(count, int(2 * amount > whole))
-        if is_open is not None and most > 1:
-            program.at_most(Linear().add(count).add(is_open, -most))
+        if is_open.terms and most > 1:
+            program.at_most(Linear().add(count).add_linear(is_open, -most))
     for row, whole in zip([*held, *large], [*room, 1, 1, 1], strict=True):
-        if is_open is not None:
-            program.at_most(row.add(is_open, -whole))
-        else:
-            program.at_most(row, whole)
+        program.at_most(row.add_linear(is_open, -whole))
 
 
 def _staying(variables: Variables, server: Server, resource: str) -> tuple[Linear, int]:
