@@ -34,6 +34,9 @@ from models.rules.services import bound, members, open_service
 from planner.search.closed_nodes import ClosedNodes, without
 from planner.search.free_arrays import Capacity, FreeArrays
 
+Decisions = tuple[GangDecision, ...]
+"""A plan: what happens to each gang, in instance order."""
+
 Pods = tuple[PodPlacement, ...]
 Key = tuple[int, int, int]
 """(gang, role, index)."""

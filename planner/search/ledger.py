@@ -20,6 +20,7 @@ from models.rules.services import mixed
 from models.tiers import larger_is_better, sign
 from models.values.implied_bounds import ImpliedBounds
 from models.values.tier_values import Evaluation, tiers_of
+from planner.search.free_space import Decisions
 from planner.search.improve.repair import back_in_place
 
 
@@ -27,7 +28,7 @@ from planner.search.improve.repair import back_in_place
 class Incumbent:
     """The best plan so far, its tier values, and the values of the variables if a solver found it."""
 
-    decisions: tuple[GangDecision, ...]
+    decisions: Decisions
     values: tuple[int, ...]
     assignment: tuple[int, ...] = ()
 
@@ -65,11 +66,11 @@ class Ledger:
         self.best: dict[int, int] = {}
         self._implied = instance.once(ImpliedBounds)
         self.answers: dict[int, Bound] = {}
-        self._offered: tuple[object, tuple[GangDecision, ...] | None, tuple[int, ...]]
+        self._offered: tuple[object, Decisions | None, tuple[int, ...]]
         self._offered = None, None, ()
         self.published = self._copy()
 
-    def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
+    def _valid(self, decisions: Decisions) -> Decisions | None:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
         Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
@@ -106,7 +107,7 @@ class Ledger:
             return None
         return decisions if plan.has_gpus_for_parts else None
 
-    def _bound_to_stay(self, decisions: tuple[GangDecision, ...]) -> list[int]:
+    def _bound_to_stay(self, decisions: Decisions) -> list[int]:
         """Gangs that stop, shrink or move although they, budgets or run times do not allow it."""
         never = {
             index
@@ -117,7 +118,7 @@ class Ledger:
         early = leaving_early(self.instance, decisions)
         return sorted({*never, *early, *beyond_budgets(self.instance, decisions)})
 
-    def keeps_rules(self, decisions: tuple[GangDecision, ...]) -> bool:
+    def keeps_rules(self, decisions: Decisions) -> bool:
         """Whether a plan that fits breaks no rule about gangs and needs no repair."""
         return self._valid(decisions) == decisions
 
@@ -262,9 +263,8 @@ class Ledger:
     def results(self) -> tuple[TierResult, ...]:
         """The results that the plan states, one per tier."""
         found = []
-        for position, tier in enumerate(self.tiers):
-            known, value = self.known(position), self.incumbent.values[position]
-            best = self._reported(position)
+        for at, (tier, value) in enumerate(zip(self.tiers, self.incumbent.values, strict=True)):
+            known, best = self.known(at), self._reported(at)
             found.append(TierResult(tier.name, tier.sense, value, best, known.value, known.proof))
         return tuple(found)
 

@@ -31,6 +31,7 @@ from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.highs import HighsProcess
 from planner.search.explain.reasons import with_reasons
 from planner.search.explain.world import TURNS_A_SEARCH, Replan, affordable
+from planner.search.free_space import Decisions
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
 from planner.search.improve.rearranging import beside, better, polish, settle, start_alone
@@ -107,8 +108,8 @@ class Search:
         self._counted: tuple[Incumbent, float] | None = None
         self._held: dict[int, frozenset[int]] = {}
         self._one_at_a_time: ByPriority | None = None
-        self._refilled_last: tuple[GangDecision, ...] | None = None
-        self._settled_last: tuple[object, tuple[GangDecision, ...]] = (None, ())
+        self._refilled_last: Decisions | None = None
+        self._settled_last: tuple[object, Decisions] = (None, ())
         self.started = False
         self.phase = "first plan"
 
@@ -240,7 +241,7 @@ class Search:
             min(MAX_REPLANS, int(TURNS_A_SEARCH * plans)),
         )
 
-    def _new_plan(self, instance: Instance) -> tuple[GangDecision, ...] | None:
+    def _new_plan(self, instance: Instance) -> Decisions | None:
         """Of another instance, by one worker; None if too little time is left, or all together cost much."""
         seconds = min(REPLAN_S, int(self._budget.seconds_left()))
         if seconds < 1 or self._budget.stop.is_set() or self._replanned > REPLAN_EFFORT:
@@ -352,9 +353,7 @@ class Search:
             count -= 1
         return count
 
-    def _refilled(
-        self, ledger: Ledger, decisions: Sequence[GangDecision]
-    ) -> tuple[GangDecision, ...]:
+    def _refilled(self, ledger: Ledger, decisions: Sequence[GangDecision]) -> Decisions:
         """A plan that an engine found for the tier at hand, with what fits beside it.
 
         An engine decides nothing about later tiers, and so badly: gangs that start because of these are
@@ -397,9 +396,7 @@ def _open(ledger: Ledger, last: int) -> bool:
     return gap is not None and gap < last
 
 
-def new_plan(
-    instance: Instance, stop: threading.Event, seconds: int
-) -> tuple[tuple[GangDecision, ...], float]:
+def new_plan(instance: Instance, stop: threading.Event, seconds: int) -> tuple[Decisions, float]:
     """What one worker decides in so many seconds, without reasons; and the effort that it took, at most 1."""
     limits = replace(instance.policy.solve, workers=1, budget=1, time_limit_s=seconds)
     changed = replace(instance, policy=replace(instance.policy, solve=limits))
@@ -419,7 +416,7 @@ def solve(
     return Search(instance, progress=progress, stop=stop, size=size, frequent=frequent).run()
 
 
-def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
+def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> Decisions:
     """The plan with what fits beside it: waiting gangs start, elastic gangs grow."""
     return grow(instance, greedy(instance, decisions))
 

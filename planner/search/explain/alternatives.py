@@ -12,7 +12,6 @@ from models.documents.answers import OtherPlace, PlaceReasons, WhyTier
 from models.documents.reason import ReasonFields
 from models.instance.solution import Reason
 from models.program.base_state import outcome
-from models.program.demand_builder import remaining_demand
 from models.program.linear_program import Question
 from models.rules.demands import Demand
 from models.tiers import Tier, larger_is_better
@@ -20,8 +19,9 @@ from models.values.tier_values import Evaluation, tiers_of
 from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.explain.world import World
-from planner.search.free_space import FreeSpace, Pods, counts_of
+from planner.search.free_space import FreeSpace, Pods
 from planner.search.improve.rearranging import ways
+from planner.search.start.greedy import demand_like
 
 MAX_CANDIDATES = 48
 """Domains that are tried, those with most free GPUs first."""
@@ -47,7 +47,7 @@ class _Comparing:
         self._here = Evaluation(instance, world.decisions).vector()
         self._space = FreeSpace(instance, world.decisions)
         self._space.set(world.gang, ())
-        self._demand = remaining_demand(instance, world.gang, counts_of(world.spec, pods))
+        self._demand = demand_like(self._space, world.gang, pods)
         self._level, self._domains = self._of_the_gang()
 
     def _of_the_gang(self) -> tuple[int, frozenset[int]]:
@@ -98,8 +98,7 @@ class _Comparing:
     def _compared(self, name: str, nodes: frozenset[int]) -> tuple[tuple[int, ...], OtherPlace]:
         """The gang there, and the values of the tiers, larger where better; none where it has no place."""
         demand = self._demand.within(nodes)
-        best: tuple[int, ...] = ()
-        there = best
+        best, there = tuple[int, ...](), tuple[int, ...]()
         for pods in ways(self._space, demand):
             decisions = list(self._world.decisions)
             decisions[self._world.gang] = outcome(self._instance, self._world.gang, pods)
@@ -112,10 +111,8 @@ class _Comparing:
         if not best:
             why = self._why_not(demand)
             code, fields = (None, ReasonFields()) if why is None else (why.code, why.fields)
-            place = OtherPlace.model_construct(
-                domain=name, possible=False, code=code, fields=fields
-            )
-            return (), place
+            not_there = OtherPlace.model_construct
+            return (), not_there(domain=name, possible=False, code=code, fields=fields)
         tier = first_difference(self._tiers, self._here, there)
         return best, OtherPlace.model_construct(domain=name, possible=True, tier=tier)
 

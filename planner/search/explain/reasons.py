@@ -42,7 +42,7 @@ from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.explain.shortage import FreeCounts, Shortage, never, shortage, unselected
 from planner.search.explain.world import Replan, named
-from planner.search.free_space import FreeSpace, MaximalSpace
+from planner.search.free_space import Decisions, FreeSpace, MaximalSpace
 from planner.search.start.greedy import missing_demand, place
 
 GRACE_S = 1.0
@@ -67,7 +67,7 @@ def with_reasons(
     budget: Budget,
     proven: Collection[int] = (),
     replan: Replan | None = None,
-) -> tuple[GangDecision, ...]:
+) -> Decisions:
     """The decisions, with a reason for each gang that waits, is stopped or lacks pods.
 
     ``proven``: priorities for which no plan that keeps the earlier tiers admits more, or has more goodput

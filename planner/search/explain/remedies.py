@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 
-from models.instance.gang import label_texts
+from models.instance.gang import Role, label_texts
 from models.instance.queue import Amount
 from models.instance.solution import GangDecision
 from models.mig import RESOURCE
-from models.program.demand_builder import remaining_demand
 from models.program.linear_program import Question
 from models.queues.queue_shares import gpus_held, queue_counts
 from models.queues.reservations import LAST_TIME, end_of, yields
@@ -27,9 +26,9 @@ from models.units import in_bytes, quantity_text
 from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.trial import NodeRemedies, Remedy, Trial, Way, size_of
 from planner.search.explain.world import Replan, World, needed_away, placed
-from planner.search.free_space import FreeSpace, counts_of
+from planner.search.free_space import FreeSpace
 from planner.search.improve.rearranging import ways
-from planner.search.start.greedy import missing_demand, place, value_of
+from planner.search.start.greedy import demand_like, missing_demand, place, value_of
 
 MAX_MOVED = 16
 """Movable gangs of which it is tried to move one, those with fewest GPUs first."""
@@ -67,9 +66,8 @@ def wishes(world: World) -> Iterator[Wish]:
     for number, role in enumerate(spec.roles):
         for one in asked:
             for of_it in one.of_role(instance, role) if one.of_role else ():
-                yield Wish(
-                    one.name, of_it.name, number, world.with_role(number, of_it.change(role))
-                )
+                loose = world.with_role(number, of_it.change(role))
+                yield Wish(one.name, of_it.name, number, loose)
 
 
 class RemedyFinder:
@@ -129,9 +127,8 @@ class RemedyFinder:
         demand = missing_demand(self._space, world.gang)
         if not demand.possible or not all(role.nodes for role in demand.roles):
             return
-        cheapest = self._stated() or ReasonHolders(
-            world.instance, world.decisions, self._replan, self._late
-        ).cheapest(world.gang, MAX_STOPPED)
+        holders = ReasonHolders(world.instance, world.decisions, self._replan, self._late)
+        cheapest = self._stated() or holders.cheapest(world.gang, MAX_STOPPED)
         here = [i for i in self._on(demand.nodes) if self._gangs[i].movable and i != world.gang]
         here = sorted(here, key=lambda i: (self._size(i), i))[:MAX_MOVED]
         tried = dict.fromkeys([*here, *(cheapest if len(cheapest) == 1 else ())])
@@ -162,9 +159,8 @@ class RemedyFinder:
         decisions[gone.gang] = GangDecision("place", pods)
         other = replace(gone, gang=index, decisions=tuple(decisions))
         other = other.with_gang(replace(gang, pods=(), planned=()))
-        wanted = counts_of(gang, self._world.decisions[index].pods)
-        demand = remaining_demand(other.instance, index, wanted)
-        elsewhere = place(FreeSpace(other.instance, other.decisions), demand)
+        space = FreeSpace(other.instance, other.decisions)
+        elsewhere = place(space, demand_like(space, index, self._world.decisions[index].pods))
         if elsewhere is None:
             return None
         there = {(pod.role, pod.index): pod for pod in elsewhere}
@@ -221,11 +217,8 @@ class RemedyFinder:
             if one.gang == world.spec.key:
                 gone = [index for end, index in ends if end <= one.start]
                 there = self._on(frozenset(one.nodes))
-                gone += [
-                    index
-                    for index in there
-                    if index not in gone and yields(world.instance, self._gangs[index], one.place)
-                ]
+                later = (index for index in there if index not in gone)
+                gone += [i for i in later if yields(world.instance, self._gangs[i], one.place)]
                 there = [index for index in gone if index in there]
                 yield from self._waited(gone, there, one.start, reserved=True)
                 return
@@ -330,8 +323,7 @@ class RemedyFinder:
             )
             name = None if wider is None else world.instance.cluster.level_name(wider)
             change = {"required": name, "from": asked.name, **self._role(asked)}
-            found = list(self._trial.tried("required", changed, change=change))
-            if found:
+            if found := list(self._trial.tried("required", changed, change=change)):
                 return iter(found)
         return iter(())
 
@@ -339,15 +331,13 @@ class RemedyFinder:
         """The largest share of its bandwidth that is found."""
         loose = asked.loose
         space = FreeSpace(loose.instance, loose.decisions)
-        demand = missing_demand(space, loose.gang)
-        found = ways(space, demand, bound=False)
+        found = ways(space, missing_demand(space, loose.gang), bound=False)
         best = max((value_of(space, loose.gang, pods).share or 0 for pods in found), default=None)
         if best is not None:
             share = Fraction(best, 1000)
             world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
-            yield from self._trial.tried(
-                asked.kind, world, change={"minBandwidthShare": float(share)}
-            )
+            change = {"minBandwidthShare": float(share)}
+            yield from self._trial.tried(asked.kind, world, change=change)
 
     def _less(self, resource: str, way: Way) -> Iterator[Remedy]:
         """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi.
@@ -358,19 +348,15 @@ class RemedyFinder:
             return
         roles = self._world.spec.roles
         most = max(dict(role.requests).get(resource, 0) for role in roles)
-        unit = 1
-        if in_bytes(resource):
-            unit = GI if most >= 4 * GI else GI // 1024
+        unit = (GI if most >= 4 * GI else GI // 1024) if in_bytes(resource) else 1
 
         def at_most(units: int) -> World:
             """The world in which no pod of the gang requests more."""
-            requests = (
-                tuple((k, min(n, units * unit) if k == resource else n) for k, n in role.requests)
-                for role in roles
-            )
-            pairs = zip(roles, requests, strict=True)
-            fewer = tuple(replace(role, requests=one) for role, one in pairs)
-            return self._world.with_gang(replace(self._world.spec, roles=fewer))
+            top, fewer = units * unit, list[Role]()
+            for role in roles:
+                own = ((k, min(n, top) if k == resource else n) for k, n in role.requests)
+                fewer.append(replace(role, requests=tuple(own)))
+            return self._world.with_gang(replace(self._world.spec, roles=tuple(fewer)))
 
         too_much = self._trial.least(1, -(-most // unit), lambda units: not way(at_most(units)))
         if too_much is not None:

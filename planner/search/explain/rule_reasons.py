@@ -142,9 +142,8 @@ class RuleReasons:
 
     def _may_want(self, queue: int, demand: Demand) -> bool:
         """Whether the queue is promised GPUs of a model that the gang may use, or of any."""
-        promised = (
-            self._instance.queues[queue].guarantee if queue < len(self._instance.queues) else None
-        )
+        queues = self._instance.queues
+        promised = queues[queue].guarantee if queue < len(queues) else None
         if promised is None or not promised.models:
             return True
         names = {slug(name) for name in self._instance.gpu_names(demand.nodes)}

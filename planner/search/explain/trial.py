@@ -12,12 +12,11 @@ from fractions import Fraction
 from typing import Any
 
 from models.instance.cluster import Node
-from models.instance.solution import GangDecision
 from models.program.linear_program import Question
 from models.rules.registry import named
 from models.starts.empty_starts import in_order
 from planner.search.explain.world import One, World, in_turn, needed, node_faults
-from planner.search.free_space import FreeSpace, Pods
+from planner.search.free_space import Decisions, FreeSpace, Pods
 
 Way = Callable[[World], object]
 """Whether the gang starts, or has a place, in a world."""
@@ -96,7 +95,7 @@ class Trial:
         """Whether the gang starts there once those that come first took what they can."""
         return bool(self.in_turn(world)[world.gang].pods)
 
-    def in_turn(self, world: World) -> tuple[GangDecision, ...]:
+    def in_turn(self, world: World) -> Decisions:
         """What those that come first, and then it, take; in large clusters the plan as it is."""
         return in_turn(world) if self.turns else world.decisions
 

@@ -20,7 +20,7 @@ from models.instance.solution import GangDecision
 from models.rules.demands import Demand
 from models.tiers import MAINS
 from planner.search.explain.shortage import FreeCounts, shortage
-from planner.search.free_space import SET_ASIDE, FreeSpace, Pods
+from planner.search.free_space import SET_ASIDE, Decisions, FreeSpace, Pods
 from planner.search.start.greedy import admit, missing_demand, queue, queue_key
 
 
@@ -29,7 +29,7 @@ class World:
     """A plan of an instance, and the gang of it that is asked about. ``gang``: its index."""
 
     instance: Instance
-    decisions: tuple[GangDecision, ...]
+    decisions: Decisions
     gang: int
 
     @property
@@ -216,7 +216,7 @@ def _yields(gang: Gang) -> bool:
     return not gang.running or gang.preemptible
 
 
-def in_turn(world: World) -> tuple[GangDecision, ...]:
+def in_turn(world: World) -> Decisions:
     """Let the gangs that come before this one, and then it, take what is free or what lower ones have."""
     space, gangs = FreeSpace(world.instance, world.decisions), world.instance.gangs
     mine = queue_key(world.instance, missing_demand(space, world.gang))

@@ -18,7 +18,7 @@ from models.program.options import standing_gpus
 from models.tiers import larger_is_better
 from models.values.effective_gpus import gpus_at_speed
 from models.values.tier_values import Evaluation, tiers_of
-from planner.search.free_space import FreeSpace, Pods
+from planner.search.free_space import Decisions, FreeSpace, Pods
 from planner.search.ledger import Ledger
 
 LEAST_FASTER = 10
@@ -41,7 +41,7 @@ plan in which nothing moves."""
 class Step:
     """A plan with moves. ``gains``, ``moved``: gangs (indices). ``good``: larger is better."""
 
-    decisions: tuple[GangDecision, ...]
+    decisions: Decisions
     gains: frozenset[int]
     moved: tuple[int, ...]
     cost: Cost
@@ -96,7 +96,7 @@ class FewestRestarts:
         each = (self.cheapest(changes, frozenset([i])) for i in gains if not self.ended())
         yield from (step for step in (*whole, *each) if step is not None)
 
-    def together(self, steps: Iterable[Step]) -> tuple[GangDecision, ...]:
+    def together(self, steps: Iterable[Step]) -> Decisions:
         """The plan with as many of these steps as concern different gangs and fit, the cheapest first."""
         plan, good = self.unmoved, self.good_of(self.before)
         for step in sorted(steps, key=lambda one: one.cost):
@@ -174,9 +174,7 @@ class FewestRestarts:
             ahead += new
         return found
 
-    def _tried(
-        self, changes: Changes, goals: Iterable[int], least: Good = ()
-    ) -> tuple[GangDecision, ...] | None:
+    def _tried(self, changes: Changes, goals: Iterable[int], least: Good = ()) -> Decisions | None:
         """The plan with these changes; None if a node is too full then, or it breaks other rules."""
         space, mark = self.space, self.space.mark()
         for gang in changes:
@@ -196,7 +194,7 @@ class FewestRestarts:
         space.undo(mark)
         return plan if fits and self._is_better(plan, goals, least) else None
 
-    def _is_better(self, plan: tuple[GangDecision, ...], goals: Iterable[int], least: Good) -> bool:
+    def _is_better(self, plan: Decisions, goals: Iterable[int], least: Good) -> bool:
         """Whether a plan that fits keeps all rules, has these gains, and is better than the unmoved one."""
         if not self._ledger.keeps_rules(plan):
             return False

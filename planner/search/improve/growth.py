@@ -12,7 +12,7 @@ from models.tiers import family, sign
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, tiers_of
 from planner.search.budget import Budget
 from planner.search.free_arrays import Kind
-from planner.search.free_space import Counts, FreeSpace, Pods, counts_of
+from planner.search.free_space import Counts, Decisions, FreeSpace, Pods, counts_of
 from planner.search.start.greedy import place, value_with
 
 ATTEMPTS = 12
@@ -24,7 +24,7 @@ UNAFFECTED = ("admission", "disruption")
 
 def grow(
     instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget | None = None
-) -> tuple[GangDecision, ...]:
+) -> Decisions:
     """The plan with more pods for elastic gangs that run or start, until the budget is used up."""
     listed = [objective.name for objective in instance.policy.objectives]
     if "growth" not in listed or not any(gang.elastic for gang in instance.gangs):
@@ -88,21 +88,15 @@ class _Grower:
         gang = self._instance.gangs[index]
         now = counts_of(gang, self.space.pods[index])
         role = gang.roles[number]
-        by_node = self.space.by_node
-        room = role.max - now[number]
+        room, fitting = role.max - now[number], 0
         if role.gpus:
             kind: Kind = (role.gpus, (), eligible_nodes(self._instance, gang, role), None)
             room = min(room, self.space.arrays.capacity(kind).total)
+            used = (self.space.by_node[n] for n in {pod.node for pod in self.space.pods[index]})
+            fitting = now[number] + sum(node.free // role.gpus for node in used)
         larger = [c for c in role.allowed_counts() if now[number] < c <= now[number] + room]
-        used_nodes = {pod.node for pod in self.space.pods[index]}
-        fitting = (
-            now[number] + sum(by_node[n].free // role.gpus for n in used_nodes) if role.gpus else 0
-        )
-        tried = [
-            *larger[::-1][: ATTEMPTS // 2],
-            *[c for c in larger if c <= fitting][::-1],
-            *larger,
-        ]
+        fits = [c for c in larger if c <= fitting]
+        tried = [*larger[::-1][: ATTEMPTS // 2], *fits[::-1], *larger]
         for count in sorted(dict.fromkeys(tried[:ATTEMPTS]), reverse=True):
             yield (*now[:number], count, *now[number + 1 :])
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 
 from models.instance.speed import FULL_SPEED
 from models.program.demand_builder import remaining_demand
 from models.program.options import standing_gpus
 from models.rules.demands import Demand
-from planner.search.free_space import Pods, counts_of
+from planner.search.free_space import Pods
 from planner.search.improve.fewest_restarts import LEAST_FASTER, Changes, FewestRestarts, Step
 from planner.search.improve.rearranging import ways
-from planner.search.start.greedy import value_of
+from planner.search.start.greedy import demand_like, value_of
 
 MAX_TARGETS = 120
 """Gangs for which room is made: those that could gain most, of those that run and wait in turn."""
@@ -109,15 +109,14 @@ class _Room:
         """The gang in a domain from which others go, one after another, and return where they can."""
         space, finder = self._space, self._finder
         space.set(index, ())
-        tenants = {i for n in nodes for i in self._tenants[n] if i != index}
         gangs, sign = self._instance.gangs, -1 if largest_first else 1
-        order = sorted(
-            tenants,
-            key=lambda i: (sign * (standing_gpus(self._instance, i) or gangs[i].least_units), i),
-        )
+
+        def size(i: int) -> tuple[int, int]:
+            return sign * (standing_gpus(self._instance, i) or gangs[i].least_units), i
+
         gone: list[int] = []
         placed = self._placed(index, nodes, faster=True)
-        for other in order:
+        for other in sorted({i for n in nodes for i in self._tenants[n] if i != index}, key=size):
             if placed or len(gone) == EVICTED[-1]:
                 break
             space.set(other, ())
@@ -134,9 +133,9 @@ class _Room:
 
     def _demand(self, index: int) -> Demand:
         """All pods of the gang, at the size that it has, or at its smallest."""
-        gang, pods = self._instance.gangs[index], self._finder.unmoved[index].pods
-        counts: Sequence[int] = counts_of(gang, pods) if pods else gang.target_counts
-        return remaining_demand(self._instance, index, counts, ())
+        if pods := self._finder.unmoved[index].pods:
+            return demand_like(self._space, index, pods)
+        return remaining_demand(self._instance, index, self._instance.gangs[index].target_counts)
 
     def _placed(self, index: int, nodes: frozenset[int], *, faster: bool = False) -> bool:
         """Place the gang on some of the nodes, the fastest of some places; whether one is fast enough.

@@ -133,12 +133,8 @@ class _Trials:
             assert not _moving(plan) & immovable, "a gang moves that must not"
             self.known.append(plan)
         plan = self._searched[immovable]
-        for other in self.known:
-            if (
-                self.comparable
-                and not _moving(other) & immovable
-                and _values(other) > _values(plan)
-            ):
+        for other in self.known if self.comparable else ():
+            if not _moving(other) & immovable and _values(other) > _values(plan):
                 plan = _with_proofs(other, plan)
         return plan
 

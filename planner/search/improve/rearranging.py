@@ -15,7 +15,6 @@ import numpy as np
 from models.instance.instance import Instance
 from models.instance.solution import STARTS, GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
-from models.program.demand_builder import remaining_demand
 from models.program.formulation import formulate
 from models.program.linear_program import Interrupted, Linear
 from models.queues.queue_order import must_wait
@@ -29,11 +28,11 @@ from models.values.tier_values import PLACEMENT_VALUES, Evaluation, tiers_of
 from planner.search.budget import Budget
 from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal
-from planner.search.free_space import FreeSpace, Pods, counts_of
+from planner.search.free_space import Decisions, FreeSpace, Pods
 from planner.search.improve.growth import grow
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Ledger
-from planner.search.start.greedy import greedy, place, placements, value_with
+from planner.search.start.greedy import demand_like, greedy, place, placements, value_with
 
 PLACEMENTS = 6
 """Placements of one gang that are compared.
@@ -53,9 +52,7 @@ def ways(space: FreeSpace, demand: Demand, *, bound: bool = True) -> Iterator[Po
     return islice(placements(space, demand, bound=bound), PLACEMENTS)
 
 
-def beside(
-    instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget
-) -> tuple[GangDecision, ...]:
+def beside(instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget) -> Decisions:
     """The plan with all that start placed anew, beside gangs that they should be near, if it is better."""
     if not companions(instance) or budget.exhausted():
         return tuple(decisions)
@@ -68,25 +65,17 @@ def beside(
         return tuple(decisions)
     for index in starting:
         found[index] = space.decision(index)
-    if unjustified_victims(instance, found) or _worth(instance, found) <= _worth(
-        instance, decisions
-    ):
+    if unjustified_victims(instance, found):
         return tuple(decisions)
-    return tuple(found)
+    return better(instance, tuple(decisions), tuple(found))
 
 
-def better(
-    instance: Instance, one: tuple[GangDecision, ...], other: tuple[GangDecision, ...] | None
-) -> tuple[GangDecision, ...]:
+def better(instance: Instance, one: Decisions, other: Decisions | None) -> Decisions:
     """The better of two plans, the first where they are equal."""
-    if other is None or _worth(instance, other) <= _worth(instance, one):
-        return one
-    return other
+    return one if other is None or _worth(instance, other) <= _worth(instance, one) else other
 
 
-def settle(
-    instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget
-) -> tuple[GangDecision, ...]:
+def settle(instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget) -> Decisions:
     """The plan with each gang that starts in the best place left for it, what is lost most first.
 
     Best: faster, then better in the tiers about placements, in the order of the policy.
@@ -137,8 +126,7 @@ def _placement_worth(
 
 def starting_demand(space: FreeSpace, decisions: Sequence[GangDecision], gang: int) -> Demand:
     """All pods that the plan adds for the gang."""
-    counts = counts_of(space.instance.gangs[gang], decisions[gang].pods)
-    return remaining_demand(space.instance, gang, counts, space.original[gang])
+    return demand_like(space, gang, decisions[gang].pods, space.original[gang])
 
 
 def _order(instance: Instance, demand: Demand) -> tuple[int, ...]:
@@ -146,10 +134,8 @@ def _order(instance: Instance, demand: Demand) -> tuple[int, ...]:
     gang = instance.gangs[demand.gang]
     largest = max((role.gpus for role in demand.roles), default=0)
     required = -1 if gang.required is None else gang.required
-    preferred = max(
-        -1 if level is None else level
-        for level in (gang.preferred, *(r.preferred for r in gang.roles))
-    )
+    levels = (gang.preferred, *(role.preferred for role in gang.roles))
+    preferred = max(-1 if level is None else level for level in levels)
     return -largest, -required, -preferred, -demand.gpus, demand.gang
 
 
@@ -157,9 +143,7 @@ def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, 
     return larger_is_better(tiers_of(instance), Evaluation(instance, decisions).vector())
 
 
-def start_alone(
-    instance: Instance, decisions: Sequence[GangDecision], budget: Budget
-) -> tuple[GangDecision, ...]:
+def start_alone(instance: Instance, decisions: Sequence[GangDecision], budget: Budget) -> Decisions:
     """The plan with gangs of several roles with rules between them that fit beside all others.
 
     The full program of one finds what no trial does, which places role after role: the first may take the
@@ -178,9 +162,7 @@ def start_alone(
     return plan
 
 
-def _placed(
-    instance: Instance, plan: tuple[GangDecision, ...], index: int, budget: Budget
-) -> tuple[GangDecision, ...] | None:
+def _placed(instance: Instance, plan: Decisions, index: int, budget: Budget) -> Decisions | None:
     """The plan with this gang; None if it finds no place."""
     try:
         program = formulate(

@@ -12,21 +12,18 @@ from models.instance.instance import Instance
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision
 from models.program.base_state import moves_pods
-from models.program.demand_builder import remaining_demand
 from models.queues.queue_order import must_wait
 from models.queues.reservations import due
 from models.rules.giving_way import changed, unjustified_victims
 from models.rules.registry import joint_rules
-from planner.search.free_space import FreeSpace, Pods, counts_of
-from planner.search.start.greedy import place
+from planner.search.free_space import Decisions, FreeSpace, Pods
+from planner.search.start.greedy import demand_like, place
 
 MAX_ELSEWHERE = 100
 """Gangs for which one repair looks for another place: under a second of work on 12,500 nodes."""
 
 
-def needless_undone(
-    instance: Instance, decisions: Sequence[GangDecision]
-) -> tuple[GangDecision, ...]:
+def needless_undone(instance: Instance, decisions: Sequence[GangDecision]) -> Decisions:
     """The plan in which running gangs stay where they run if nobody came there."""
     gangs = [index for index, before in changed(instance, decisions) if before]
     if not gangs:
@@ -36,9 +33,8 @@ def needless_undone(
         mark, seated = space.mark(), set[int]()
         space.set(gang, space.original[gang])
         nodes = sorted({pod.node for pod in space.original[gang]})
-        if space.closed.broken_by(gang, space.original[gang]) or not all(
-            _fits_again(space, n, seated) for n in nodes
-        ):
+        alone = space.closed.broken_by(gang, space.original[gang])
+        if alone or not all(_fits_again(space, n, seated) for n in nodes):
             space.undo(mark)
             continue
         for one in (gang, *seated):
@@ -62,9 +58,7 @@ def _fits_again(space: FreeSpace, n: int, seated: set[int]) -> bool:
         if any(pod.node != n for pod in pods) or space.original[gang]:
             return False
         space.set(gang, ())
-        counts = counts_of(space.instance.gangs[gang], pods)
-        demand = remaining_demand(space.instance, gang, counts, ()).within(frozenset({n}))
-        again = place(space, demand)
+        again = place(space, demand_like(space, gang, pods).within(frozenset({n})))
         if again is None:
             return False
         space.set(gang, again)
@@ -74,7 +68,7 @@ def _fits_again(space: FreeSpace, n: int, seated: set[int]) -> bool:
 
 def back_in_place(
     instance: Instance, decisions: Sequence[GangDecision], gangs: Iterable[int]
-) -> tuple[GangDecision, ...]:
+) -> Decisions:
     """The plan in which these gangs stay where they run; gangs that started in their place wait.
 
     Gangs that were stopped for such a gang stay where they run, too, and the rules about several gangs hold.
@@ -119,8 +113,7 @@ def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
     gangs = space.instance.gangs
     order = sorted(misplaced, key=lambda gang: (-gangs[gang].priority, gang))
     for gang in order[:MAX_ELSEWHERE]:
-        counts = counts_of(gangs[gang], misplaced[gang])
-        demand = remaining_demand(space.instance, gang, counts, ())
+        demand = demand_like(space, gang, misplaced[gang])
         pods = None if must_wait(space.instance, space.pods, gang) else place(space, demand)
         if pods is not None:
             space.set(gang, pods)
@@ -173,13 +166,10 @@ def _highest_rank(space: FreeSpace, gang: int, returned: set[int]) -> tuple[bool
 
 def elsewhere(space: FreeSpace, gang: int, n: int) -> Pods:
     """The pods of a gang, with those on a node placed on others, else all anew; none if neither fits."""
-    before = space.pods[gang]
-    counts = counts_of(space.instance.gangs[gang], before)
-    others = frozenset(range(len(space.instance.cluster.nodes))) - {n}
+    before, others = space.pods[gang], space.arrays.tree.everywhere - {n}
     for kept in (tuple(pod for pod in before if pod.node != n), ()):
         space.set(gang, kept)
-        demand = remaining_demand(space.instance, gang, counts, kept)
-        pods = place(space, demand.within(others))
+        pods = place(space, demand_like(space, gang, before, kept).within(others))
         if pods is not None:
             return (*kept, *pods)
     return ()

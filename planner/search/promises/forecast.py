@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.solution import NEVER, GangDecision, PodPlacement, Reserved
+from models.instance.solution import NEVER, GangDecision, Reserved
 from models.program.demand_builder import identity
 from models.queues.reservations import LAST_TIME, end_of, queue_place, yields
 from models.rules.demands import Demand
 from models.rules.shape import exclusive_levels
 from planner.search.budget import Budget
-from planner.search.free_space import FreeSpace
+from planner.search.free_space import Decisions, FreeSpace, Pods
 from planner.search.start.greedy import missing_demand, place
 
 MAX_TRIES = 3000
@@ -35,7 +35,7 @@ MAX_GANGS = 1000
 
 def with_expected_starts(
     instance: Instance, decisions: Sequence[GangDecision], budget: Budget
-) -> tuple[GangDecision, ...]:
+) -> Decisions:
     """The decisions with the estimates, as far as tries and time go. ``decisions``: with what is reserved."""
     if instance.policy.reservations is None:
         return tuple(decisions)
@@ -90,10 +90,8 @@ class _Forecast:
 
     def starts(self, waiting: Sequence[int]) -> dict[int, int]:
         """The expected start of gangs that find a place in time."""
-        order = sorted(waiting, key=lambda i: queue_place(self._instance, self._gangs[i]))[
-            :MAX_GANGS
-        ]
-        queue = [missing_demand(self._space, index) for index in order]
+        order = sorted(waiting, key=lambda i: queue_place(self._instance, self._gangs[i]))
+        queue = [missing_demand(self._space, index) for index in order[:MAX_GANGS]]
         queue = [demand for demand in queue if demand.possible]
         found: dict[int, int] = {}
         while queue and self._events and (at := self._events[0][0]) <= LAST_TIME:
@@ -145,9 +143,7 @@ class _Forecast:
             found[demand.gang] = at
         return left
 
-    def _place(
-        self, demand: Demand, at: int, seconds: int | None
-    ) -> tuple[PodPlacement, ...] | None:
+    def _place(self, demand: Demand, at: int, seconds: int | None) -> Pods | None:
         """Pods of the gang now, not on nodes of which a reservation starts before it ends."""
         closed = {
             n

@@ -6,23 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from models.instance.instance import Instance
-from models.instance.solution import GangDecision, Solution
+from models.instance.solution import Solution
 from models.queues.reservations import left_waiting
 from models.queues.reserved_quotas import crowding
 from planner.search.budget import Budget
+from planner.search.free_space import Decisions
 from planner.search.improve.growth import grow
 from planner.search.improve.rearranging import better
 from planner.search.improve.repair import back_in_place
 from planner.search.ledger import Ledger
 from planner.search.promises.reservations import in_turn
 
-Plan = tuple[GangDecision, ...]
-"""What happens to each gang."""
 
-
-def hold_nodes(
-    instance: Instance, base: tuple[GangDecision, ...], budget: Budget
-) -> tuple[Instance, tuple[GangDecision, ...]]:
+def hold_nodes(instance: Instance, base: Decisions, budget: Budget) -> tuple[Instance, Decisions]:
     """The instance with what is held for gangs that wait, and the plan in which those start that have to.
 
     ``base``: the plan that changes nothing. Nobody has to start if that plan breaks a rule.
@@ -38,8 +34,8 @@ def hold_nodes(
 
 
 def plan_in_turn(
-    instance: Instance, plan: Plan, base: Plan, filled: Callable[[Plan], Plan]
-) -> Plan:
+    instance: Instance, plan: Decisions, base: Decisions, filled: Callable[[Decisions], Decisions]
+) -> Decisions:
     """A plan that takes gangs in turn, in which those start that have to, as they do in ``plan``.
 
     If those start that have to, also without regard to them. ``filled``: a plan with what fits beside it.
@@ -51,15 +47,13 @@ def plan_in_turn(
     return better(instance, found, in_due_time(instance, freely))
 
 
-def _uncrowded(instance: Instance, plan: tuple[GangDecision, ...]) -> tuple[GangDecision, ...]:
+def _uncrowded(instance: Instance, plan: Decisions) -> Decisions:
     """The plan without gangs that fit one by one, but together leave a holder too little in its queues."""
     crowds = crowding(instance, [one.pods for one in plan])
     return back_in_place(instance, plan, crowds) if crowds else plan
 
 
-def in_due_time(
-    instance: Instance, plan: tuple[GangDecision, ...] | None
-) -> tuple[GangDecision, ...] | None:
+def in_due_time(instance: Instance, plan: Decisions | None) -> Decisions | None:
     """The plan, if all gangs start that have to."""
     if plan is None or left_waiting(instance, [one.pods for one in plan]):
         return None

@@ -36,7 +36,7 @@ from models.rules.demands import Demand
 from models.rules.giving_way import claim, takes
 from planner.search.budget import Budget
 from planner.search.explain.shortage import FreeCounts, shortage
-from planner.search.free_space import FreeSpace
+from planner.search.free_space import Decisions, FreeSpace, Pods
 from planner.search.start.greedy import meets_min_share, missing_demand, place
 
 COMES = ("place", "complete", "move")
@@ -60,7 +60,7 @@ MAX_TRIES = 2000
 
 def in_turn(
     instance: Instance, decisions: Sequence[GangDecision], budget: Budget
-) -> tuple[tuple[Reserved, ...], tuple[GangDecision, ...]]:
+) -> tuple[tuple[Reserved, ...], Decisions]:
     """What is reserved if gangs take turns, those included that start now; and a plan in which these do.
 
     ``decisions``: the plan that changes nothing.
@@ -75,7 +75,7 @@ def in_turn(
 
 def with_reservations(
     instance: Instance, decisions: Sequence[GangDecision], budget: Budget
-) -> tuple[tuple[GangDecision, ...], bool]:
+) -> tuple[Decisions, bool]:
     """The decisions with what is reserved, and whether all of ``Instance.reserved`` still holds.
 
     Where it does not, what is reserved is found anew next to this plan.
@@ -149,11 +149,8 @@ class _Finder:
         self._space = FreeSpace(self._instance, decisions)
         self._counts = FreeCounts.of(self._space)
         self._last = min(instance.now + rules.horizon_s, LAST_TIME)
-        ends = (
-            (end_of(self._instance, index, one), index)
-            for index, one in enumerate(decisions)
-            if one.pods
-        )
+        runs = ((i, one) for i, one in enumerate(decisions) if one.pods)
+        ends = ((end_of(self._instance, i, one), i) for i, one in runs)
         self._ends = sorted((end, i) for end, i in ends if end is not None and end <= self._last)
         self._found: list[Reserved] = []
         self._loose: set[tuple[str, str]] = set()
@@ -191,9 +188,7 @@ class _Finder:
         for index in waiting if now else listed:
             priority = self._gangs[index].priority
             most = self._rules.per_priority  # none behind it may hold a reservation
-            if self._over() or not any(
-                n > 0 and self._held[p, None] < most for p, n in ahead.items()
-            ):
+            if self._over() or all(n < 1 or self._held[p, None] >= most for p, n in ahead.items()):
                 break
             ahead[priority] -= 1
             promised = self._pending.pop(index, None)
@@ -207,9 +202,8 @@ class _Finder:
                 self._gangs[index].expected_duration_s,
                 self._arrived(index),
             )
-            one = None
-            if promised is not None or kind not in failed:
-                one = self._earliest(demand, promised, now=now)
+            hopeless = promised is None and kind in failed
+            one = None if hopeless else self._earliest(demand, promised, now=now)
             if one is None:
                 failed.add(kind)  # less is left for those behind it
                 continue
@@ -318,11 +312,8 @@ class _Finder:
         own, guarded = self._places[index], guards(self._instance).fixed
         found = []
         for other, gang in enumerate(self._gangs):
-            if (
-                self._space.pods[other]
-                and other not in guarded
-                and yields(self._instance, gang, own)
-            ):
+            may_go = self._space.pods[other] and other not in guarded
+            if may_go and yields(self._instance, gang, own):
                 comes = self.decisions[other].decision in COMES
                 at = stoppable_from(self._instance, other, comes=comes)
                 if at <= self._instance.now:
@@ -386,7 +377,7 @@ class _Finder:
         mark = self._space.mark()
         running = self._ends_beside(demand.gang)
         moments = _Moments(self._space, running, self._times(promised, now=now))
-        found: dict[int, tuple[PodPlacement, ...]] = {}
+        found: dict[int, Pods] = {}
 
         def fits(at: int) -> bool:
             moments.go_to(at)
@@ -448,7 +439,7 @@ class _Finder:
         at: int,
         left: Mapping[int, Collection[int]],
         promised: Reserved | None = None,
-    ) -> tuple[PodPlacement, ...] | None:
+    ) -> Pods | None:
         """Pods of the gang if it starts then, where it was planned before if that is possible.
 
         If possible not on nodes to which gangs come now that go before it: these may come to others, too.
@@ -503,7 +494,7 @@ class _Finder:
                 return True
         return False
 
-    def _placed(self, demand: Demand, closed: Collection[int]) -> tuple[PodPlacement, ...] | None:
+    def _placed(self, demand: Demand, closed: Collection[int]) -> Pods | None:
         """Pods of the gang off these nodes, where it was planned before if that is possible."""
         self._tries += 1
         gang = self._gangs[demand.gang]
@@ -553,7 +544,7 @@ class _Finder:
             o for o in self._new if not may_come(self._instance, self._gangs[o], own, seconds)
         )
 
-    def _held_for(self, index: int, start: int, pods: tuple[PodPlacement, ...]) -> Reserved:
+    def _held_for(self, index: int, start: int, pods: Pods) -> Reserved:
         gang, nodes = self._gangs[index], frozenset(pod.node for pod in pods)
         seconds = gang.expected_duration_s
         beside = (o for o in self._late(index, start) if not nodes.isdisjoint(self._new[o]))

@@ -20,7 +20,7 @@ from models.rules.demands import Demand
 from models.rules.registry import admitted, allows
 from models.values.tier_values import GangValue, gang_value, known_value
 from planner.search.budget import Budget
-from planner.search.free_space import Counts, FreeSpace
+from planner.search.free_space import Counts, Decisions, FreeSpace, Pods, counts_of
 from planner.search.start.pod_limits import Limits, limits_of, narrowed
 from planner.search.start.scopes import scopes
 from planner.search.start.trial import Trial, parts
@@ -39,11 +39,8 @@ MAX_SIZES = 8
 
 
 def greedy(
-    instance: Instance,
-    base: Sequence[GangDecision],
-    *,
-    ended: Question = never,
-) -> tuple[GangDecision, ...]:
+    instance: Instance, base: Sequence[GangDecision], *, ended: Question = never
+) -> Decisions:
     """Place or complete every gang that still fits when its turn comes, elastic gangs at ``min``.
 
     Once it is ``ended`` the others wait.
@@ -70,16 +67,14 @@ def late(budget: Budget) -> Question:
 def _place_all(space: FreeSpace, demands: Sequence[Demand], ended: Question) -> list[int]:
     """Place these gangs in turn; returns those that found a place."""
     placed: list[int] = []
-    left = _place_each(space, demands, ended, placed)
-    gangs = space.instance.gangs
+    left, gangs = _place_each(space, demands, ended, placed), space.instance.gangs
     # others may have made room for these under rules about pods, or started before them in a strict queue
     again = [
-        demand
-        for demand in left
-        if demand.gang in space.rules.of
-        or place_in_line(space.instance, gangs[demand.gang]) is not None
+        one
+        for one in (left if placed else ())
+        if one.gang in space.rules.of or place_in_line(space.instance, gangs[one.gang]) is not None
     ]
-    _place_each(space, again if placed else [], ended, placed)
+    _place_each(space, again, ended, placed)
     return placed
 
 
@@ -104,14 +99,8 @@ def _place_each(
     return left
 
 
-Placing = Callable[[FreeSpace, Demand], tuple[PodPlacement, ...] | None]
+Placing = Callable[[FreeSpace, Demand], Pods | None]
 """From the free space and a demand to its pods, None if none are found."""
-
-
-def _units(instance: Instance, demand: Demand) -> int:
-    """What the pods of a demand count."""
-    roles = instance.gangs[demand.gang].roles
-    return sum(roles[role.role].units * role.count for role in demand.roles)
 
 
 def _rank(instance: Instance, demand: Demand) -> int:
@@ -135,22 +124,24 @@ def queue(space: FreeSpace) -> list[Demand]:
 
     By ``queue_key``; gangs of a strict queue take the places that they have in its order.
     """
-    instance, found = space.instance, []
-    for index in instance.lacking:
-        if space.pods[index] != space.original[index]:
-            continue
-        demand = missing_demand(space, index)
-        if demand.possible:
-            found.append(demand)
+    instance = space.instance
+    lacking = (i for i in instance.lacking if space.pods[i] == space.original[i])
+    found = [one for one in (missing_demand(space, index) for index in lacking) if one.possible]
     found.sort(key=lambda demand: queue_key(instance, demand))
     of = {demand.gang: demand for demand in found}
-    return [of[gang] for gang in line_up(instance, [demand.gang for demand in found])]
+    return [of[gang] for gang in line_up(instance, list(of))]
 
 
 def missing_demand(space: FreeSpace, gang: int) -> Demand:
     """The missing pods of a gang at its smallest size."""
     counts = space.instance.gangs[gang].target_counts
     return remaining_demand(space.instance, gang, counts, space.pods[gang])
+
+
+def demand_like(space: FreeSpace, gang: int, pods: Pods, held: Pods = ()) -> Demand:
+    """All pods of a gang but those that are held, at the size that it has with ``pods``."""
+    counts = counts_of(space.instance.gangs[gang], pods)
+    return remaining_demand(space.instance, gang, counts, held)
 
 
 def queue_key(instance: Instance, demand: Demand) -> tuple[bool, int, bool, bool, tuple[int, ...]]:
@@ -178,10 +169,10 @@ def admit(
     gang, held = demand.gang, space.pods[demand.gang]
     if must_wait(space.instance, space.pods, gang):
         return False
-    if space.queues is not None:
-        units = _units(space.instance, demand)
-        if space.queues.refusal(gang, {None: units}) is not None:
-            return False
+    roles = space.instance.gangs[gang].roles
+    units = sum(roles[role.role].units * role.count for role in demand.roles)
+    if space.queues is not None and space.queues.refusal(gang, {None: units}) is not None:
+        return False
     pods = (placing or place)(space, demand)
     if pods is None and not placing and space.instance.min_share(space.instance.gangs[gang]):
         sizes = _larger(space, gang)
@@ -208,20 +199,14 @@ def _larger(space: FreeSpace, index: int) -> Iterator[Counts]:
             yield (*least[:number], count, *least[number + 1 :])
 
 
-def place(
-    space: FreeSpace, demand: Demand, *, bound: bool = True
-) -> tuple[PodPlacement, ...] | None:
+def place(space: FreeSpace, demand: Demand, *, bound: bool = True) -> Pods | None:
     """Pods for one gang in the free space; None if none are found. ``bound``: enforce minBandwidthShare."""
     return next(placements(space, demand, bound=bound), None)
 
 
 def placements(
-    space: FreeSpace,
-    demand: Demand,
-    *,
-    bound: bool = True,
-    roles: Sequence[Role] | None = None,
-) -> Iterator[tuple[PodPlacement, ...]]:
+    space: FreeSpace, demand: Demand, *, bound: bool = True, roles: Sequence[Role] | None = None
+) -> Iterator[Pods]:
     """Ways to place one gang in the free space, the narrowest and tightest domains first.
 
     Those come first that leave the cells of queues where they are. ``roles``: in the place of the gang's,
@@ -249,7 +234,7 @@ def placements(
 
 def _trials(
     space: FreeSpace, demand: Demand, limits: Limits, roles: Sequence[Role] | None
-) -> Iterator[tuple[PodPlacement, ...]]:
+) -> Iterator[Pods]:
     """Pods for the gang in each scope where there is room."""
     for scope in scopes(space, demand, limits):
         for division in parts(space, scope.demand, scope.nodes, scope.model):
@@ -273,27 +258,20 @@ def _beside_cells(space: FreeSpace, demand: Demand) -> Iterator[Demand]:
         yield demand
 
 
-def permitted(
-    space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...], *, bound: bool = True
-) -> bool:
+def permitted(space: FreeSpace, gang: int, pods: Pods, *, bound: bool = True) -> bool:
     """Whether the gang may have these pods too. ``bound``: enforce minBandwidthShare."""
-    if bound and not meets_min_share(space, gang, pods):
-        return False
-    if not admitted(space, gang, pods):
+    if (bound and not meets_min_share(space, gang, pods)) or not admitted(space, gang, pods):
         return False
     return allows(space.instance, space.instance.gangs[gang], (*space.pods[gang], *pods))
 
 
-def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...] = ()) -> bool:
+def meets_min_share(space: FreeSpace, gang: int, pods: Pods = ()) -> bool:
     """Whether the gang reaches minBandwidthShare with these pods added."""
-    instance = space.instance
-    spec = instance.gangs[gang]
-    if not instance.min_share(spec):
-        return True
-    return value_of(space, gang, pods).meets_min_share
+    asked = space.instance.min_share(space.instance.gangs[gang])
+    return not asked or value_of(space, gang, pods).meets_min_share
 
 
-def value_of(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...]) -> GangValue:
+def value_of(space: FreeSpace, gang: int, pods: Pods) -> GangValue:
     """What the gang has with these pods added."""
     return value_with(space, gang, (*space.pods[gang], *pods), pods)
 

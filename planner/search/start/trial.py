@@ -21,7 +21,7 @@ from models.instance.occupancy import PODS
 from models.instance.solution import PodPlacement
 from models.rules.demands import Demand, RoleDemand, groups_of
 from planner.search.free_arrays import Capacity, IntArray, as_array, sums
-from planner.search.free_space import FreeSpace
+from planner.search.free_space import FreeSpace, Pods
 from planner.search.start.node_choice import Piece, Room, spread
 from planner.search.start.pod_limits import Limits, trimmed
 
@@ -55,11 +55,7 @@ class Trial:
     """
 
     def __init__(
-        self,
-        space: FreeSpace,
-        demand: Demand,
-        limits: Limits,
-        roles: Sequence[Role] | None = None,
+        self, space: FreeSpace, demand: Demand, limits: Limits, roles: Sequence[Role] | None = None
     ) -> None:
         self._space = space
         self._limits = limits
@@ -82,7 +78,7 @@ class Trial:
                 return False
         return True
 
-    def pods(self) -> tuple[PodPlacement, ...]:
+    def pods(self) -> Pods:
         pools = {n: self._space.pick(n, gpus) for n, gpus in sorted(self._gpus.items()) if gpus}
         placed = []
         for role, index, n in sorted(self._chosen, key=lambda c: (c[0].role, c[1])):
@@ -199,7 +195,11 @@ class Trial:
         ahead = iter(pods)
         for n, piece in self._pieces(count, nodes, room):
             for role, index in islice(ahead, piece):
-                self._place_pod(role, index, n)
+                self._chosen.append((role, index, n))
+                self._gpus[n] = self._gpus.get(n, 0) + role.gpus
+                used = self._used.setdefault(n, {})
+                for resource, amount in ((PODS, 1), *role.requests):
+                    used[resource] = used.get(resource, 0) + amount
         return True
 
     def _pieces(self, count: int, nodes: IntArray, pods: IntArray) -> list[Piece]:
@@ -221,13 +221,6 @@ class Trial:
         unplanned = (~np.isin(nodes, self._planned)).astype(np.int64)
         room = Room(nodes, pods, free, unplanned).part(pods > 0)
         return [*found, *spread(self._space.arrays, count, room, np.concatenate(groups))]
-
-    def _place_pod(self, role: RoleDemand, index: int, n: int) -> None:
-        self._chosen.append((role, index, n))
-        self._gpus[n] = self._gpus.get(n, 0) + role.gpus
-        used = self._used.setdefault(n, {})
-        for resource, amount in ((PODS, 1), *role.requests):
-            used[resource] = used.get(resource, 0) + amount
 
 
 MAX_NUMBERS = 8

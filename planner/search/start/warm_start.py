@@ -11,23 +11,19 @@ from collections.abc import Iterator, Sequence
 from models.instance.disruption_budgets import may_move, may_stop
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
-from models.program.demand_builder import remaining_demand
 from planner.search.budget import Budget
-from planner.search.free_space import FreeSpace, counts_of
+from planner.search.free_space import Decisions, FreeSpace
 from planner.search.improve.repair import back_in_place, needless_undone
-from planner.search.start.greedy import admit, greedy, late, place, queue
+from planner.search.start.greedy import admit, demand_like, greedy, late, place, queue
 
 
-def resume(
-    instance: Instance, base: Sequence[GangDecision], budget: Budget
-) -> tuple[GangDecision, ...] | None:
+def resume(instance: Instance, base: Sequence[GangDecision], budget: Budget) -> Decisions | None:
     """The earlier plan as far as it stands, and what fits beside it; None without an earlier plan."""
     if instance.earlier is None or not any(gang.planned for gang in instance.gangs):
         return None
     space, decisions, ended = FreeSpace(instance, base), list(base), late(budget)
     movers = list(_elsewhere(space))
-    stopped = list(_stopped(space))
-    for gang in (*movers, *stopped):
+    for gang in (*movers, *_stopped(space)):
         space.set(gang, ())
     homeless = [gang for gang in movers if ended() or not _moved(space, gang)]
     for demand in queue(space):
@@ -62,10 +58,8 @@ def _stopped(space: FreeSpace) -> Iterator[int]:
 
 def _moved(space: FreeSpace, gang: int) -> bool:
     """Place a gang that moves on the nodes planned, or anywhere; whether there is room."""
-    spec = space.instance.gangs[gang]
-    counts = counts_of(spec, space.original[gang])
-    demand = remaining_demand(space.instance, gang, counts, ())
-    planned = frozenset(pod.node for pod in spec.planned)
+    demand = demand_like(space, gang, space.original[gang])
+    planned = frozenset(pod.node for pod in space.instance.gangs[gang].planned)
     for own in (demand.within(planned), demand):
         pods = place(space, own)
         if pods is not None:
