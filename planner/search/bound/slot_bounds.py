@@ -198,13 +198,8 @@ class Chain:
     def __init__(self, problem: SlotProblem, stated: Sequence[Stated], budget: Budget) -> None:
         self._problem = problem
         self._budget = budget
-        known = stated
-        self.groups = [
-            list(group)
-            for _, group in groupby(
-                known, lambda one: one[1].priority if one[1].row.fused else None
-            )
-        ]
+        parts = groupby(stated, lambda one: one[1].priority if one[1].row.fused else None)
+        self.groups = [list(group) for _, group in parts]
 
     def solution(self) -> tuple[int, ...]:
         """The values of all variables, () if none are found.
@@ -370,12 +365,13 @@ class SlotSearch:
         """Solve one tier after the other: for each a bound, and a plan of the solution.
 
         LPs of all come first, so that every tier is looked at, and what they leave open is answered beside
-        them; what is nearly proven comes last.
+        them; what is nearly proven comes next where that took little, or else last.
         """
-        if self._problem is None:
-            return
         ledger, problem, tiers = self.ledger, self._problem, self.ledger.tiers
+        if problem is None:
+            return
         last = next((p for p, tier in enumerate(tiers) if tier.family in LAST), len(tiers))
+        late = self.budget.used(SHARE)
         with closing(OpenGoals(self.budget)) as goals:
             self._prove(problem, last, rough=True, aside=goals)
             ledger.reopen()
@@ -389,6 +385,9 @@ class SlotSearch:
                     self._follow_on(problem, position, problem.firm_ways)
                     self._answered[position] = ledger.incumbent.values[:position], False
             self._prove(problem, last, rough=True)
+            ledger.reopen()
+        if not late():
+            self._prove(problem, last)
             ledger.reopen()
         with closing(OpenGoals(self.budget)) as goals:
             for position in range(last, len(tiers)):
