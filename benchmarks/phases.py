@@ -23,7 +23,7 @@ from models.program.slots.slot_program import SlotModel
 from models.results.plan import compose, dumps
 from models.verify.check import check
 from planner.read.inputs import instance_from_document
-from planner.search.bound.slot_bounds import SlotProblem
+from planner.search.bound.slot_chain import SlotProblem
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
 from planner.search.engines.portfolio import solve_goal

@@ -14,7 +14,7 @@ node may be a spare of both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, product
@@ -352,10 +352,10 @@ class SlotModel(Slots):
             return None
         return total
 
-    def tell_apart(self, family: str, gangs: Collection[int] = ()) -> None:
+    def tell_apart(self, family: str, known: Sequence[int] = ()) -> None:
         """From now on ``span`` or ``stranded`` is bounded more tightly, with more variables.
 
-        ``gangs``: those that are counted one by one.
+        ``known``: a solution, whose gangs are told apart.
         """
         slots, cluster = self._domain_slots, self.instance.cluster
         inner = cluster.node_level - 1
@@ -363,7 +363,7 @@ class SlotModel(Slots):
             narrow = (o for o in range(inner, -1, -1) if len(cluster.domains[o]) <= MAX_DOMAINS)
             self.flow = SlotFlow(self, self.parts, next(narrow, -1))
         elif slots is not None and self.loose:
-            self.spread = SlotSpread(self, slots.most_in(inner), frozenset(gangs))
+            self.spread = SlotSpread(self, slots, known)
 
 
 def _add_rules(

@@ -127,6 +127,15 @@ class DomainSlots:
             found[self._cluster.domain_of[level][n]] += slots[0]
         return {domain: most for domain, most in sorted(found.items()) if most}
 
+    def on_nodes(self, nodes: Iterable[int]) -> Iterator[tuple[int, int, int | None]]:
+        """Large slots of each node: (now, most, those cleared); of all from which nobody leaves together."""
+        now = sum(self._now[n][0] for n in nodes if n in self._now and n not in self._cleared)
+        if now:
+            yield now, now, None
+        for n in nodes:
+            if n in self._cleared and self._most[n][0]:
+                yield self._now[n][0], self._most[n][0], self._cleared[n][0]
+
     def there(self, nodes: Iterable[int], number: int) -> Linear:
         """Slots of a unit on these nodes, whoever takes them."""
         total = Linear()

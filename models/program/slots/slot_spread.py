@@ -1,8 +1,9 @@
 """How many domains gangs use that are whole in none of the narrowest: rows for ``span``, by counting slots.
 
 The pods of such gangs take slots of innermost domains. A domain that gives p of them is used by at least
-p / min(pods of a gang, its slots) gangs. So many gangs of one kind use at least as many domains as this
-says, all together, and each as many as hold its pods if it has the cluster to itself.
+p / min(pods of a gang, its slots) gangs, and each node of it gives no more than it has to each of them. So
+many gangs of one kind use at least as many domains as this says, all together, and each as many as hold its
+pods if it has the cluster to itself.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.program.linear_program import Linear, Program
-from models.program.slots.slot_rooms import Mode, Piece
+from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_state import MAX_APART, Slots
 
 MAX_SPREAD = 5000
-"""Pairs of kinds and innermost domains at most, beyond MAX_APART kinds: the largest are told apart."""
+"""Pairs of kinds and innermost domains at most, beyond MAX_APART kinds.
+
+Gangs that are kinds of their own are told apart first, then the largest.
+"""
 
 Key = tuple[Piece, ...] | tuple[int, ...]
 """The pieces that lead to a kind; where there are none, slots and weight of a gang (and itself, if alone)."""
@@ -25,13 +29,14 @@ Key = tuple[Piece, ...] | tuple[int, ...]
 class SpreadKind:
     """Gangs that are whole at ``level`` (-1: nowhere), each with so many large pods.
 
-    ``pods``: by innermost domain, their slots there.
+    ``pods``: by innermost domain, their slots there; ``nodes``: (variable, most) of those on each node of it.
     """
 
     level: int
     slots: int
     modes: list[Mode] = field(default_factory=list)
     pods: dict[int, Linear] = field(default_factory=dict)
+    nodes: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
 
 class SlotSpread:
@@ -40,16 +45,18 @@ class SlotSpread:
     ``variables``: how many a solution that says all this has at least.
     """
 
-    def __init__(
-        self, model: Slots, most: Mapping[int, int], alone: frozenset[int] = frozenset()
-    ) -> None:
-        """``most``: slots that an innermost domain may have. ``alone``: gangs that are kinds of their own."""
+    def __init__(self, model: Slots, slots: DomainSlots, known: Sequence[int]) -> None:
+        """``known``: a solution, if any: the gangs that run in it are told apart, each where it is there."""
         self._model = model
         self._program: Program = model.program
-        self._most = most
-        self._alone = alone
         self._cluster = model.instance.cluster
         self._inner = self._cluster.node_level - 1
+        self._most = slots.most_in(self._inner)
+        self._alone = {mode.variable for mode in model.modes if known and known[mode.variable]}
+        self._running = {m.option.demand.gang for m in model.modes if m.variable in self._alone}
+        domains = self._cluster.domains[self._inner]
+        self._nodes = {d: list(slots.on_nodes(domains[d].nodes)) for d in self._most}
+        self._taken = {d: [Linear() for _ in own] for d, own in self._nodes.items()}
         self.kinds = self._kinds()
         for key, kind in self.kinds.items():
             kind.pods = self._pods_of(key, kind)
@@ -60,13 +67,17 @@ class SlotSpread:
         found: dict[Key, SpreadKind] = {}
         for mode in self._model.modes:
             key = self._key(mode)
-            if key is not None:
+            if key is not None and (not self._alone or mode.option.demand.gang in self._running):
                 slots = self._model.taken(mode)[0]
                 kind = found.setdefault(key, SpreadKind(mode.level, slots))
                 kind.slots = max(kind.slots, slots)
                 kind.modes.append(mode)
         largest = sorted(
-            found, key=lambda key: (-max(map(self._weight, found[key].modes)), -len(key))
+            found,
+            key=lambda key: (
+                not any(mode.variable in self._alone for mode in found[key].modes),
+                -max(map(self._weight, found[key].modes)),
+            ),
         )
         most = max(MAX_APART, MAX_SPREAD // max(1, len(self._most)))
         return {key: found[key] for key in largest[:most]}
@@ -80,8 +91,8 @@ class SlotSpread:
         if slots < 2 or slots != roles[0].count:  # of small pods
             return None
         if not pieces:
-            gang = mode.option.demand.gang
-            return slots, self._weight(mode), *((gang,) if gang in self._alone else ())
+            alone = (mode.variable,) if mode.variable in self._alone else ()
+            return slots, self._weight(mode), *alone
         path: tuple[Piece, ...] = (pieces[0][0],)
         count = pieces[0][1]
         if path[0].whole and path[0].parts:
@@ -120,11 +131,14 @@ class SlotSpread:
         self, domains: Iterable[int], total: Linear, kind: SpreadKind
     ) -> dict[int, Linear]:
         """Slots in these domains that make up the total, which has them with a minus."""
-        found = {}
+        found = dict[int, Linear]()
         for domain in domains:
-            most = min(self._most[domain], kind.slots * len(kind.modes))
-            found[domain] = Linear().add(self._program.integer(0, most))
-            total.add_linear(found[domain])
+            kind.nodes[domain], found[domain] = [], Linear()
+            for (_, most, _), taken in zip(self._nodes[domain], self._taken[domain], strict=True):
+                own = self._program.integer(0, min(most, kind.slots * len(kind.modes)))
+                kind.nodes[domain].append((own, min(most, kind.slots)))
+                for here in (found[domain], taken, total):
+                    here.add(own)
         self._program.equal(total, 0)
         return found
 
@@ -141,6 +155,7 @@ class SlotSpread:
         for domain, pods in held.items():
             loose = self._model.loose.get(domain)
             self._program.at_most(pods if loose is None else pods.add(loose, -1), 0)
+        self._share_nodes()
         for (level, domain), spare in self._model.spare.items():
             others, of = Linear().add_linear(spare), self._cluster.domain_of
             inside = {of[self._inner][n] for n in self._cluster.domains[level][domain].nodes}
@@ -149,6 +164,13 @@ class SlotSpread:
                     for inner in inside & kind.pods.keys():
                         others.add_linear(kind.pods[inner], -1)
             self._program.at_least(others, 0)
+
+    def _share_nodes(self) -> None:
+        """A node gives all kinds together no more slots than it has."""
+        for domain, nodes in self._nodes.items():
+            for (now, _, cleared), taken in zip(nodes, self._taken[domain], strict=True):
+                if taken.terms:
+                    self._program.at_most(taken if cleared is None else taken.add(cleared, -1), now)
 
     def pods(self, values: Sequence[int]) -> dict[int, dict[int, int]]:
         """By id of a mode, the slots that a solution has for gangs of its kind in innermost domains.
@@ -178,31 +200,41 @@ class SlotSpread:
                 if not kind.level < level <= self._inner:
                     total.add(mode.variable, self._weight(mode) * own * (fewest - 1))
         for kind in self.kinds.values():
+            users = dict[int, dict[int, int]]()
             for level in range(kind.level + 1, self._inner + 1):
                 if weights[level]:
-                    total.add(self._domains(kind, level, weights[level]))
+                    users[level] = self._users(kind, level, users)
+                    total.add(self._beyond_first(kind, level, users[level].values()))
         return total
 
-    def _domains(self, kind: SpreadKind, level: int, own: int) -> int:
-        """A variable: what the domains of a level that the gangs of a kind use add to the tier."""
+    def _users(
+        self, kind: SpreadKind, level: int, wider: Mapping[int, Mapping[int, int]]
+    ) -> dict[int, int]:
+        """By domain of a level, how many gangs of a kind use it; each uses those of wider levels as well."""
         program, of = self._program, self._cluster.domain_of
         pods, most = dict[int, Linear](), dict[int, int]()
         for domain, here in kind.pods.items():
             n = self._cluster.domains[self._inner][domain].nodes[0]
             pods.setdefault(of[level][n], Linear()).add_linear(here)
             most[of[level][n]] = most.get(of[level][n], 0) + self._most[domain]
-        used = Linear()
+        found = dict[int, int]()
         for domain, here in pods.items():
-            gangs = program.integer(0, len(kind.modes))
+            gangs = found[domain] = program.integer(0, len(kind.modes))
             program.at_least(
                 Linear().add(gangs, min(kind.slots, most[domain])).add_linear(here, -1), 0
             )
-            # without what is cleared there: most of what might be is not
-            there = self._model.large_slots(self._cluster.domains[level][domain].nodes)
-            now, there.constant = there.constant, 0
-            cleared = there.add(gangs, min(kind.slots, now)).add_linear(here, -1)
-            program.at_least(cleared, 0)
-            used.add(gangs)
+            nodes = self._cluster.domains[level][domain].nodes
+            for outer, users in wider.items():
+                around = users[of[outer][nodes[0]]]
+                program.at_least(Linear({around: 1, gangs: -1}))
+            for variable, own in kind.nodes.get(domain, ()) if level == self._inner else ():
+                program.at_least(Linear({gangs: own, variable: -1}))
+        return found
+
+    def _beyond_first(self, kind: SpreadKind, level: int, users: Iterable[int]) -> int:
+        """A variable: what the domains of a level that the gangs of a kind use add to the tier."""
+        program, own = self._program, self._cluster.span_weights[level]
+        used = Linear().add_all(users)
         least, alone = Linear(), Linear()
         weight = min(map(self._weight, kind.modes))
         for mode in kind.modes:

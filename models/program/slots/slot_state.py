@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -121,11 +121,6 @@ class Slots:
             for variable, taken in slots.taken.get((inner, own), ()):
                 found.add(variable, taken[0])
         return found
-
-    def large_slots(self, nodes: Iterable[int]) -> Linear:
-        """Large slots on these nodes, whoever takes them."""
-        assert self._domain_slots is not None, "there are large pods"
-        return self._domain_slots.there(nodes, 0)
 
     def large_left(self, nodes: Collection[int], size: int) -> Linear | None:
         """Large slots of the innermost domains of these nodes that nobody takes; None if not counted.

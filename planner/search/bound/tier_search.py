@@ -53,7 +53,7 @@ Accept = Callable[[Answer], bool]
 
 
 class OpenGoals:
-    """What LPs leave open, asked in threads, of which there is one less than ``workers``, beside other LPs.
+    """What LPs leave open, asked in ``beside`` threads, one less than there are workers, beside other LPs.
 
     A goal is stated as soon as its LP is there, with the ranges that are known by then, and answers are
     taken over in order: what comes out does not depend on which of two cores is faster.
@@ -61,8 +61,8 @@ class OpenGoals:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._others = budget.limits.workers - 1
-        self._pool = ThreadPoolExecutor(max(1, self._others), thread_name_prefix="open goal")
+        self.beside = budget.limits.workers - 1
+        self._pool = ThreadPoolExecutor(max(1, self.beside), thread_name_prefix="open goal")
         self._asked: list[tuple[Callable[[], Answer], Future[Answer], Accept, Budget, float]] = []
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class OpenGoals:
         now.lower, now.upper, now.rows = [*program.lower], [*program.upper], [*program.rows]
         spent = replace(self._budget, calls=0)
         ask = partial(question, now, spent)
-        own = self._pool.submit(ask) if self._others else Future[Answer]()
+        own = self._pool.submit(ask) if self.beside else Future[Answer]()
         self._asked.append((ask, own, accept, spent, spent.effort))
 
     def conclude(self) -> bool:
@@ -101,11 +101,20 @@ class OpenGoals:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Ranges of the variables in all plans that are at least as good as ``values`` in the first tiers."""
+    """Ranges of the variables in all plans that are at least as good as ``values`` in the first tiers.
+
+    ``settled``: whether they say who runs, as engines proved in floating point.
+    """
 
     values: tuple[int, ...]
     lower: list[int]
     upper: list[int]
+    settled: bool = False
+
+    def hold(self, program: Program) -> None:
+        """Leave the variables of a program no more than these ranges."""
+        program.lower[: len(self.lower)] = map(max, program.lower, self.lower)
+        program.upper[: len(self.upper)] = map(min, program.upper, self.upper)
 
 
 class Problem(Protocol):
@@ -154,6 +163,7 @@ class TierSearch:
         self._expressions: list[Linear] = []
         self._silent: set[int] = set()
         self._tops: list[int] = []
+        self._settled = False
         self._ranges = list(program.lower), list(program.upper)
         self._express()
 
@@ -191,9 +201,10 @@ class TierSearch:
         tiers, values = self.ledger.tiers[:closed], self.ledger.incumbent.values[:closed]
         known, now = self.narrowed.get(closed), larger_is_better(tiers, values)
         if known is not None and all(map(ge, now, larger_is_better(tiers, known.values))):
-            program.lower[: len(known.lower)] = map(max, program.lower, known.lower)
-            program.upper[: len(known.upper)] = map(min, program.upper, known.upper)
-        self.narrowed[closed] = Narrowed(values, list(program.lower), list(program.upper))
+            known.hold(program)
+            self._settled |= known.settled
+        own = list(program.lower), list(program.upper)
+        self.narrowed[closed] = Narrowed(values, *own, self._settled)
 
     def _is_known(self, position: int) -> bool:
         """Whether a tier is proven, or nearly if no more is asked for and an engine was."""
@@ -294,7 +305,9 @@ class TierSearch:
         tiers = ledger.tiers[:position]
 
         def accept(answer: Answer) -> bool:
-            plan, now = ledger.incumbent, ledger.incumbent.values
+            now = ledger.incumbent.values
+            if self.budget.exhausted():  # no plan would follow any more
+                answer = replace(answer, values=())
             least, have = (larger_is_better(tiers, own[:position]) for own in (then, now))
             ledger.reopen()
             ledger.close_all(position)
@@ -302,7 +315,7 @@ class TierSearch:
                 self._conclude(position, answer)
             elif answer.status is not Status.INFEASIBLE and all(map(ge, have, least)):
                 self._adopt(position, replace(answer, values=()))
-            return ledger.incumbent is plan
+            return ledger.incumbent.values[: self.last] == now[: self.last]
 
         return accept
 
@@ -370,7 +383,7 @@ class TierSearch:
             # INFEASIBLE: nothing is better than the incumbent
             nothing = answer.status is Status.INFEASIBLE
             bound = self._value(position) if nothing else answer.bound
-            self.ledger.bound(position, bound, exact=answer.exact)
+            self.ledger.bound(position, bound, exact=answer.exact and not self._settled)
 
     def _reaches(self, position: int, values: Sequence[int]) -> bool:
         """Whether the incumbent is as good as an assignment."""
@@ -388,4 +401,4 @@ class TierSearch:
             return LAST_SHARE if whole else ADMISSION_SHARE
         if whole:
             return ADMISSION_SHARE if tier.row.subject in RUNNING_SUBJECTS else CLOCK_SHARE
-        return SHARE
+        return SHARE if tier.row.subject in RUNNING_SUBJECTS else LP_SHARE

@@ -278,15 +278,18 @@ def branch(
     seconds: float,
     hint: Sequence[int] = (),
     heuristics: bool = True,
+    gap: float = 1e-9,
 ) -> Answer:
     """What HiGHS finds within a number of branch-and-bound nodes and seconds.
 
     ``heuristics``: whether it looks for solutions, which the hint, if it is the best one, does not need.
+    ``gap``: relative, with which it is content.
     """
+    whole = len(hint) == len(program.lower)
     # HiGHS may give up at once on one that breaks a row
-    known = hint if hint and goal.satisfied(program, hint) else ()
+    known = hint if whole and goal.satisfied(program, hint) else ()
     options = {"hint": np.array(known, dtype=np.float64), "heuristics": heuristics or not known}
-    result = _called(program, goal, budget, nodes, seconds, **options)
+    result = _called(program, goal, budget, nodes, seconds, mip_rel_gap=gap, **options)
     if result is None:
         return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
     return _answer(program, goal, result)
@@ -303,7 +306,7 @@ def branch_on(
 ) -> tuple[float, ...]:
     """The best that HiGHS finds where only the variables in ``whole`` are integral; () for nothing."""
     integral = np.fromiter(whole, dtype=np.int64)
-    result = _called(program, goal, budget, nodes, seconds, whole=integral)
+    result = _called(program, goal, budget, nodes, seconds, mip_rel_gap=1e-9, whole=integral)
     return () if result is None else tuple(result.values.tolist())
 
 
@@ -315,7 +318,7 @@ def _called(
     seconds: float,
     **options: Any,  # of the worker
 ) -> Result | None:
-    limits = {"mip_max_nodes": nodes, "mip_rel_gap": 1e-9, "mip_abs_gap": 0.5}
+    limits = {"mip_max_nodes": nodes, "mip_abs_gap": 0.5}
     seed = budget.limits.seed % (1 << 31)
     result = call(
         program, goal, budget, seconds, nodes=nodes, random_seed=seed, **limits, **options

@@ -101,6 +101,12 @@ class _Exchange:
         coming = {gang: n for gang, pod in leaving if pod.node == m}
         if not coming or going.keys() & coming.keys():
             return ()
+        held = dict.fromkeys((n, m), 0)
+        for gang, pod in leaving:
+            held[pod.node] += self._instance.gangs[gang].roles[pod.role].gpus
+        more = held[n] - held[m]  # GPUs that come to m
+        if more > space.arrays.free[m] or -more > space.arrays.free[n]:
+            return ()
         target = dict(sorted({**going, **coming}.items()))
         before = {gang: space.pods[gang] for gang in target}
         values = {gang: value_with(space, gang, pods) for gang, pods in before.items()}
