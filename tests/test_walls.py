@@ -233,7 +233,7 @@ CEILINGS: dict[str, int] = {
     "models/instance": 1958,
     "models/program": 5700,
     "models/queues": 1447,
-    "models/rates": 1285,
+    "models/rates": 1284,
     "models/results": 1155,
     "models/rules": 1398,
     "models/starts": 654,

@@ -1,7 +1,7 @@
 """Sets of GPUs of one server, what they are worth, and on which servers only their number counts.
 
 Elsewhere a pattern says how many disjoint sets a free mask has of each kind that is asked for; one that has
-less of everything than another is left out. Masks that a permutation of alike GPUs makes equal have the same.
+less of everything than another is left out.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from itertools import combinations, islice
+from itertools import combinations
 
 from models.hardware import Nic, ServerModel, bits
 from models.instance.cluster import Node
 from models.rates.gang_bandwidth import ServerSet, set_inside_MBps, set_nics_MBps
-from models.rates.gpu_sets import UnknownRate, mappings, signatures
+from models.rates.gpu_sets import UnknownRate
 from models.rates.nic_bandwidth import extreme_nics_MBps, nics_MBps
 from models.rates.server_bandwidth import best_inside_MBps, inside_MBps, link_count, pair_MBps
 
@@ -198,13 +198,6 @@ def by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
         return model.switched
 
 
-# Which sets of GPUs have the same bandwidth, inside and out: by count, or up to a permutation.
-
-
-MAX_AUTOMORPHISMS = 1152
-"""Largest group listed whole: two sockets of four like GPUs have (4!)^2 x 2 = 1,152."""
-
-
 @lru_cache(maxsize=1024)
 def count_only(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
     """Whether bandwidth inside and out depends on the number of GPUs alone.
@@ -225,45 +218,6 @@ def _path(model: ServerModel, a: int, b: int) -> tuple[int, Fraction]:
         return (0, Fraction(0))  # pricing two of the GPUs raises UnknownRate
     links = link_count(model.matrix[a][b])
     return (links, Fraction(0)) if links else (0, pair_MBps(model, a, b))
-
-
-@lru_cache(maxsize=1024)
-def automorphisms(model: ServerModel, nics: tuple[Nic, ...]) -> tuple[tuple[int, ...], ...]:
-    """Permutations p of GPU indices (GPU g becomes p[g]) that change no bandwidth, inside or out.
-
-    A group, in lexicographic order, the identity first. Of a group larger than
-    ``MAX_AUTOMORPHISMS`` the permutations that leave the first few GPUs in place.
-    """
-    gpus = range(model.gpus)
-    cells = [[_cell(model, nics, a, b) for b in gpus] for a in gpus]
-    number = {cell: i for i, cell in enumerate(sorted({cell for row in cells for cell in row}))}
-    matrix = [[number[cell] for cell in row] for row in cells]
-    reached = sorted(_moved(nic, gpus) for nic in nics)
-    for fixed in gpus:
-        # A fixed GPU has a colour of its own; the others have that of their NICs.
-        start = [g if g < fixed else model.gpus + matrix[g][g] for g in gpus]
-        own = signatures(matrix, start)
-        tried = list(islice(mappings(matrix, matrix, own, own), MAX_AUTOMORPHISMS + 1))
-        if len(tried) <= MAX_AUTOMORPHISMS:
-            return tuple(p for p in tried if sorted(_moved(nic, p) for nic in nics) == reached)
-    return (tuple(gpus),)
-
-
-_Cell = tuple[int, Fraction, tuple[tuple[int, int], ...]]
-
-
-def _cell(model: ServerModel, nics: tuple[Nic, ...], a: int, b: int) -> _Cell:
-    """Path between two GPUs (none behind a switch) and the NICs near both."""
-    near = [(nic.gpus, nic.megabits or -1) for nic in nics if nic.gpus]
-    shared = tuple(sorted((len(gpus), speed) for gpus, speed in near if a in gpus and b in gpus))
-    links, rate = (0, Fraction(0)) if model.switched or a == b else _path(model, a, b)
-    return links, rate, shared
-
-
-def _moved(nic: Nic, image: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """Near GPUs (-1: all) and speed of a NIC after its GPUs are renamed."""
-    near = (-1,) if nic.gpus is None else tuple(sorted(image[g] for g in nic.gpus))
-    return near, nic.megabits or -1
 
 
 Masks = frozenset[int]
@@ -298,10 +252,8 @@ class MeshSets:
     def __init__(self, model: ServerModel, nics: tuple[Nic, ...]) -> None:
         every = range(1, model.all_gpus + 1)
         self.gpus, self.connected = model.gpus, bool(nics)
-        self._maps = automorphisms(model, nics)
         self._inside = {mask: inside_MBps(model, mask) for mask in every}
         self._network = {mask: nics_MBps(model, nics, mask) for mask in every} if nics else {}
-        self._canonical: dict[int, int] = {}
         self._masks: dict[tuple[int, Fraction, Fraction | None], Masks] = {}
 
     def rates(self, sizes: Iterable[int], over: Fraction | None) -> list[Fraction]:
@@ -326,24 +278,6 @@ class MeshSets:
             self._masks[key] = frozenset(mask for mask in own if self.rate(mask, over) >= least)
         return self._masks[key]
 
-    def canonical(self, mask: int) -> int:
-        """The same for masks with the same patterns."""
-        if mask not in self._canonical:
-            self._canonical[mask] = min(self._images(mask))
-        return self._canonical[mask]
-
-    def alike(self, mask: int, others: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The same masks for all that one permutation makes equal, and the order in which the others are."""
-        images = zip(*(self._images(one) for one in (mask, *others)), strict=True)
-        first, rest = min(
-            (own, sorted((image, at) for at, image in enumerate(more))) for own, *more in images
-        )
-        return (first, *(image for image, _ in rest)), tuple(at for _, at in rest)
-
-    def _images(self, mask: int) -> Iterable[int]:
-        gpus = bits(mask)
-        return [sum(1 << one[gpu] for gpu in gpus) for one in self._maps]
-
 
 @dataclass(frozen=True)
 class MeshKind:
@@ -354,23 +288,22 @@ class MeshKind:
 class MeshPatterns:
     """The patterns of every mask. ``wanted``: what is asked for."""
 
-    def __init__(self, sets: MeshSets, wanted: Sequence[Masks]) -> None:
-        self._sets, self._wanted = sets, tuple(wanted)
+    def __init__(self, wanted: Sequence[Masks]) -> None:
+        self._wanted = tuple(wanted)
         self._sizes = sorted({next(iter(own)).bit_count() for own in wanted})
         self._found: dict[int, list[Pattern]] = {0: [(0,) * len(wanted)]}
 
     def of(self, mask: int) -> list[Pattern]:
         """The patterns of a free mask, none of which has less than another one."""
-        own = self._sets.canonical(mask) if mask else 0
-        if own not in self._found:
-            lowest = own & -own
-            found = dict.fromkeys(self.of(own ^ lowest))
-            for chosen in self._with(lowest, own):
+        if mask not in self._found:
+            lowest = mask & -mask
+            found = dict.fromkeys(self.of(mask ^ lowest))
+            for chosen in self._with(lowest, mask):
                 worth = self._worth(chosen)
-                for pattern in self.of(own ^ chosen):
+                for pattern in self.of(mask ^ chosen):
                     found[tuple(map(sum, zip(pattern, worth, strict=True)))] = None
-            self._found[own] = _most(found)
-        return self._found[own]
+            self._found[mask] = _most(found)
+        return self._found[mask]
 
     def choose(self, mask: int, pattern: Pattern) -> list[int] | None:
         """Disjoint sets of a free mask that make up a pattern, or more; None if there are none."""

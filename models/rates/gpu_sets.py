@@ -20,15 +20,13 @@ Signature = tuple[int, tuple[tuple[int, int], ...]]
 """Colour of a vertex and, sorted, the cell and colour of every other vertex."""
 
 
-def signatures(matrix: Matrix, start: Sequence[int] | None = None) -> list[Signature]:
+def signatures(matrix: Matrix) -> list[Signature]:
     """Colour refinement: vertices with different signatures cannot be exchanged.
 
-    ``start``: initial colours. Matrices that are equal up to a permutation have the same signatures
-    in another order.
+    Matrices that are equal up to a permutation have the same signatures in another order.
     """
     size = len(matrix)
-    colours = list(start) if start is not None else [0] * size
-    distinct = len(set(colours))
+    colours, distinct = [0] * size, min(size, 1)
     while True:
         found: list[Signature] = [
             (colours[v], tuple(sorted((row[w], colours[w]) for w in range(size) if w != v)))

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from itertools import chain, product
 
 from models.instance.instance import Instance
@@ -25,7 +24,7 @@ from models.program.linear_program import Linear, Program, Question, never
 from models.program.options import Choice, Option
 from models.program.rules import queues, running
 from models.program.slots.slot_flow import SlotFlow
-from models.program.slots.slot_meshes import SlotMeshes
+from models.program.slots.slot_meshes import Scattered, SlotMeshes
 from models.program.slots.slot_parts import Reshaped, hold_parts
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece, Spares
 from models.program.slots.slot_spread import SlotSpread
@@ -91,18 +90,14 @@ class SlotModel(Slots):
         everywhere = frozenset[int]().union(*found)
         self._node_rows(everywhere, found[:MAX_APART])
         self._domain_rows(everywhere)
-        self.meshes = [
-            SlotMeshes(kind, self.program, self.room, self._by_network())
-            for kind in self.shapes.meshes
-        ]
+        self.meshes = [SlotMeshes(kind, self) for kind in self.shapes.meshes]
         self._who_runs = _add_rules(instance, self.program, self._state, self.modes)
         self.program.interrupted = never
 
-    def _by_network(self) -> Iterator[tuple[Mode, Fraction | None]]:
-        """All modes with the oversubscription between the servers of each, None of those on one."""
-        for mode in self.modes:
-            alone = mode.level == self.instance.cluster.node_level
-            yield mode, None if alone else self.shapes.bounds.over(mode.level)
+    def scattered(self, mode: Mode) -> tuple[SlotMeshes, Scattered] | None:
+        """What a gang on several servers needs of which kind, where not every set will do."""
+        found = ((mesh, mesh.scattered(mode)) for mesh in self.meshes)
+        return next(((mesh, key) for mesh, key in found if key is not None), None)
 
     def _choose(self, choice: Choice) -> None:
         first = len(self.modes)

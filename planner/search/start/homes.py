@@ -53,15 +53,13 @@ def settle_in(
         mode, moves = settler.mode, settler.mode.option.effect.moved
         if mode.shape is None and not moves:
             continue
-        gang, home = mode.option.demand.gang, homes.of(settler)
-        before = space.pods[gang]
+        gang = mode.option.demand.gang
         # once the budget is over the others wait, but nobody stays away who was only to move
-        found_one = not budget.exhausted() and (
-            homes.on_set(settler) or _place(space, mode, home, beyond.get(gang), homes.flow)
-        )
-        if found_one and homes.flow is not None:
-            homes.flow.take(mode, {*space.pods[gang]} - {*before})
-        if moves and not found_one:
+        found_one = not budget.exhausted() and homes.place(settler, beyond.get(gang))
+        if settler.on_set and not found_one:  # first come those for whom there are sets
+            settler.on_set = False
+            coming.append(settler)
+        elif moves and not found_one:
             homeless.add(gang)
             space.set(gang, ())
     if model.parts:
@@ -153,14 +151,19 @@ def _place(
         for held in (*((demand.on_gpus(as_full),) if as_full else ()), at_home, demand)
         for placing in (_in_pieces(space, mode), None)
     ]
-    for held, speed, placing in (*ways, (at_home, 0, None)):
-        if not mode.option.effect.moved:
-            if admit(space, held, least_speed=speed, placing=placing):
-                return True
-        elif (pods := place(space, held)) is not None:
-            space.set(demand.gang, sorted((*space.pods[demand.gang], *pods)))
-            return True
-    return False
+    return any(_placed(space, mode, *way) for way in (*ways, (at_home, 0, None)))
+
+
+def _placed(
+    space: FreeSpace, mode: Mode, demand: Demand, speed: int, placing: Placing | None
+) -> bool:
+    """Place a gang that starts, no slower than so, or one that moves."""
+    if not mode.option.effect.moved:
+        return admit(space, demand, least_speed=speed, placing=placing)
+    pods = (placing or place)(space, demand)
+    if pods is not None:
+        space.set(demand.gang, sorted((*space.pods[demand.gang], *pods)))
+    return pods is not None
 
 
 def _in_pieces(space: FreeSpace, mode: Mode) -> Placing | None:
@@ -207,7 +210,8 @@ class _Settler:
         if self.on_set and model.meshes:  # sets are chosen of what gangs on whole servers leave
             nodes = model.instance.cluster.nodes
             whole = any(r.gpus == nodes[next(iter(r.nodes))].gpus for r in demand.gpu_roles)
-            phase = 3 if demand.gpus == 1 else 1 if alone else 2 * (not whole)
+            apart = 0 if whole else 1 if model.scattered(mode) else 3
+            phase = 2 if alone and demand.gpus > 1 else apart
         self.on_set &= phase in (1, 2)
         self.key = phase, *place, waits, -gang.priority, -demand.gpus, demand.gang
 
@@ -289,20 +293,21 @@ class _Homes:
                 found.update(domains[d].nodes)
         return found
 
-    def on_set(self, settler: _Settler) -> bool:
-        """Place a gang on a set of GPUs as the solution has it, if it has one."""
-        if not settler.on_set:
-            return False
-        mode, space = settler.mode, self._space
-        if self._sets is None:
-            self._sets = MeshPlaces(self._model, self._values, space)
-        placing, demand = partial(self._sets.take, mode), mode.option.demand
-        if not mode.option.effect.moved:
-            return admit(space, demand, least_speed=mode.speed, placing=placing)
-        pods = placing(space, demand)
-        if pods is not None:
-            space.set(demand.gang, sorted((*space.pods[demand.gang], *pods)))
-        return pods is not None
+    def place(self, settler: _Settler, faster: frozenset[int] | None) -> bool:
+        """Place a gang on a set of GPUs, or at home or anywhere; ``faster``: see ``_place``."""
+        mode, space, gang = settler.mode, self._space, settler.mode.option.demand.gang
+        before = space.pods[gang]
+        if settler.on_set:
+            if self._sets is None:
+                self._sets = MeshPlaces(self._model, self._values, space)
+            found = _placed(
+                space, mode, mode.option.demand, mode.speed, partial(self._sets.take, mode)
+            )
+        else:
+            found = _place(space, mode, self.of(settler), faster, self.flow)
+        if found and self.flow is not None:
+            self.flow.take(mode, {*space.pods[gang]} - {*before})
+        return found
 
     def of(self, settler: _Settler) -> frozenset[int] | None:
         """Nodes for the gang: those of its domains, or some with slots for what is loose; None for any."""

@@ -8,7 +8,7 @@ in the solution, if there is one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.hardware import bits
@@ -33,12 +33,10 @@ class MeshPlaces:
 
     def __init__(self, model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
         self._model = model
-        gangs = model.instance.gangs
         self._vacated = {
             pod.node
-            for gang, pods in enumerate(space.pods)
-            if not pods
-            for pod in gangs[gang].running_pods
+            for gang, pods in zip(model.instance.gangs, space.pods, strict=True)
+            for pod in (() if pods else gang.running_pods)
         }
         self._left = [
             GpuSet(mesh, n, own)
@@ -46,18 +44,31 @@ class MeshPlaces:
             for one in mesh.classes
             for n, own in _chosen(mesh, one, values, space)
         ]
+        self._values = list(values)
 
     def take(self, mode: Mode, space: FreeSpace, demand: Demand) -> tuple[PodPlacement, ...] | None:
         """Pods of a gang on sets that suffice, which are then taken; None if there are none."""
-        levels = range(mode.level, -2, -1)
-        if mode.level == self._model.instance.cluster.node_level:
-            levels = range(mode.level, mode.level - 1, -1)
-        for level in levels:
+        values, last, shares = self._values, mode.level, dict[int, int]()
+        if (scattered := self._model.scattered(mode)) is not None:
+            mesh, (last, gpus, _, least, over) = scattered
+            homes = mesh.homes[scattered[1]]
+            if (domain := next((d for d, home in homes.items() if values[home]), -1)) < 0:
+                return None
+            values[homes[domain]] -= 1
+            found = mesh.shares[(last, domain), gpus, least, over]
+            shares = {own * gpus: variable for own, variable in found.items()}
+            if last >= 0:
+                domains = self._model.instance.cluster.domains[last]
+                demand = demand.on_gpus(frozenset(domains[domain].nodes))
+        for level in range(mode.level, last - 1, -1):
             for sets in self._domains(mode, level, space, demand):
-                chosen = _adding_up(sets, demand.gpus)
+                limits = {size: values[variable] for size, variable in shares.items()}
+                chosen = _adding_up(_by_size(sets, limits), demand.gpus)
                 pods = None if chosen is None else _pods_on(space, demand, chosen)
                 if chosen is not None and pods is not None:
                     self._left = [own for own in self._left if own not in chosen]
+                    for own in chosen if shares else ():
+                        values[shares[own.mask.bit_count()]] -= 1
                     return pods
         return None
 
@@ -88,28 +99,22 @@ class MeshPlaces:
         return sorted(found.values(), key=len)
 
 
-def _adding_up(sets: Iterable[GpuSet], gpus: int) -> list[GpuSet] | None:
-    """Some of the sets with so many GPUs in all, the largest ones."""
-    by_size: dict[int, list[GpuSet]] = {}
-    for own in sets:
-        by_size.setdefault(own.mask.bit_count(), []).append(own)
-    counts = _counts(sorted(by_size, reverse=True), by_size, gpus)
-    if counts is None:
-        return None
-    return [own for size, count in counts.items() for own in by_size[size][:count]]
+def _by_size(sets: Sequence[GpuSet], limits: Mapping[int, int]) -> list[list[GpuSet]]:
+    """The sets of each size, the largest first; of each so many, if limited."""
+    sizes = sorted(limits or {own.mask.bit_count() for own in sets}, reverse=True)
+    every = [[own for own in sets if own.mask.bit_count() == size] for size in sizes]
+    return [own[: limits.get(own[0].mask.bit_count())] for own in every if own]
 
 
-def _counts(
-    sizes: Sequence[int], sets: Mapping[int, Sequence[GpuSet]], gpus: int
-) -> dict[int, int] | None:
-    if not gpus:
-        return {}
-    if not sizes:
-        return None
-    for count in range(min(len(sets[sizes[0]]), gpus // sizes[0]), -1, -1):
-        rest = _counts(sizes[1:], sets, gpus - count * sizes[0])
+def _adding_up(sets: Sequence[Sequence[GpuSet]], gpus: int) -> list[GpuSet] | None:
+    """Some of the sets with so many GPUs in all, as many of the first size as possible."""
+    if not gpus or not sets:
+        return None if gpus else []
+    size = max((own.mask.bit_count() for own in sets[0]), default=1)
+    for count in range(min(len(sets[0]), gpus // size), -1, -1):
+        rest = _adding_up(sets[1:], gpus - count * size)
         if rest is not None:
-            return {sizes[0]: count, **rest}
+            return [*sets[0][:count], *rest]
     return None
 
 
@@ -136,9 +141,11 @@ def _pods_on(
     """Pods on all GPUs of these sets; None if a rule forbids that."""
     parts = [demand] if len(sets) == 1 else _parts(demand, sets)
     found = list[PodPlacement]()
-    for part, own in zip(parts, sets, strict=True):
-        pods = place(space, part.on_gpus(frozenset({own.node})), bound=False)
-        found += () if pods is None else _on(pods, own.mask)
+    for part, one in zip(parts, sets, strict=True):
+        left = list(bits(one.mask))
+        for pod in place(space, part.on_gpus(frozenset({one.node})), bound=False) or ():
+            own = [left.pop(0) for _ in bits(pod.gpus or 0)]
+            found.append(replace(pod, gpus=sum(1 << gpu for gpu in own)) if own else pod)
     whole = len(found) == sum(role.count for role in demand.roles)
     return tuple(found) if whole and permitted(space, demand.gang, tuple(found)) else None
 
@@ -152,13 +159,3 @@ def _parts(demand: Demand, sets: Sequence[GpuSet]) -> list[Demand]:
         parts.append(replace(demand, roles=(replace(role, indices=indices), *others)))
         others, first = (), last
     return parts
-
-
-def _on(pods: Sequence[PodPlacement], mask: int) -> list[PodPlacement]:
-    """The same pods with the GPUs of a set, as many each as before."""
-    left, found = list(bits(mask)), []
-    for pod in pods:
-        own = left[: pod.gpus.bit_count()] if pod.gpus else []
-        del left[: len(own)]
-        found.append(replace(pod, gpus=sum(1 << gpu for gpu in own)) if own else pod)
-    return found
