@@ -93,25 +93,23 @@ class SlotSearch:
         if not (begun and stayed):
             self._settle(problem, last)
             self._solve_last(problem, last)
-        with self._held(problem, last, len(tiers)):
-            self.renew(last)
+        with self._held(problem, last, len(tiers)) as known:
+            self.renew(last, exact=known is None or not known.settled)
         self._prove(problem, len(tiers))
         ledger.reopen()
 
     @contextmanager
-    def _held(self, problem: SlotProblem, last: int, upto: int) -> Iterator[None]:
+    def _held(self, problem: SlotProblem, last: int, upto: int) -> Iterator[Narrowed | None]:
         """What is known of plans that have in the tiers before ``last`` what the incumbent has."""
+        known = self._narrowed.get(last)
+        if known is not None and known.values != self.ledger.incumbent.values[:last]:
+            known = None
         for tier in self.ledger.tiers[:upto]:
             problem.expression(tier)  # its variables are for all plans
         with problem.fixed() as program:
-            if known := self._known(last):
+            if known is not None:
                 known.hold(program)
-            yield
-
-    def _known(self, last: int) -> Narrowed | None:
-        known = self._narrowed.get(last)
-        same = known is not None and known.values == self.ledger.incumbent.values[:last]
-        return known if same else None
+            yield known
 
     def _solve_last(self, problem: SlotProblem, last: int) -> None:
         """Tell apart what the last tiers count, one after the other, and solve them.
@@ -141,10 +139,9 @@ class SlotSearch:
         It is known from then on what all others do. Small programs are proven in integers without.
         """
         late, rows = self.budget.used(SHARE), self._kept(problem, last)
-        known = self._known(last)
-        if known is None or not problem.latest or problem.large or problem.small:
-            return False
-        with self._held(problem, last, last):
+        with self._held(problem, last, last) as known:
+            if known is None or not problem.latest or problem.large or problem.small:
+                return False
             doings, free = problem.doings(problem.latest), set[int]()
             while not late():
                 goal = Goal(problem.others(doings, free), maximize=True, keep=rows)
@@ -245,7 +242,7 @@ class SlotSearch:
         values = ledger.incumbent.values
         self.follows = all(SHORT_OF * values[p] >= (SHORT_OF - 1) * best for p, best in promised)
 
-    def renew(self, first: int = 0) -> None:
+    def renew(self, first: int = 0, *, exact: bool = True) -> None:
         """Bound the tiers from this one on by LPs, for plans that keep the earlier ones as they are."""
         ledger, budget, problem = self.ledger, self.budget, self._problem
         if problem is None or not problem.complete:
@@ -261,7 +258,7 @@ class SlotSearch:
             goal = Goal(expression, tier.sense == "max", self._kept(problem, position))
             answer = relaxation.bound(goal, seconds=budget.seconds_left() * LP_SHARE)
             ledger.searched.add(position)
-            ledger.bound(position, answer.bound, exact=True)
+            ledger.bound(position, answer.bound, exact=exact)
 
     def _kept(
         self, problem: SlotProblem, position: int, known: Sequence[int] = ()

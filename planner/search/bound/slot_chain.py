@@ -8,15 +8,7 @@ At the end all is whole, for the tiers about placements.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Collection,
-    Container,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -140,10 +132,6 @@ class SlotProblem:
             if (own := worth[mode.variable]) != none
             and own != chosen.get(mode.option.demand.gang, none)
         ]
-
-    def running(self, values: Sequence[int]) -> set[int]:
-        """The gangs that run in a solution."""
-        return {m.option.demand.gang for m in self.model.modes if values[m.variable]}
 
     def doings(self, values: Sequence[int]) -> dict[int, Doing]:
         """What the gangs do in a solution that do not wait and are not stopped."""
@@ -292,7 +280,7 @@ class Chain:
         """
         instance = self._problem.model.instance
         gangs, promised, starting = instance.gangs, tier.family != "guarantee", due(instance)
-        running = self._problem.running(solution) if solution else set(range(len(instance.gangs)))
+        running = self._problem.doings(solution) if solution else range(len(instance.gangs))
 
         def idle(mode: Mode) -> bool:
             gang = gangs[mode.option.demand.gang]
