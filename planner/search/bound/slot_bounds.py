@@ -124,14 +124,14 @@ class SlotSearch:
                     self._prove(problem, position + 1, rough=True)
                     ledger.reopen()
                     continue
-                problem.tell_apart(family)
-                with self._held(problem, last, position + 1):
-                    fixed = problem.large or problem.small or problem.model.parts
-                    if family == "span" and not fixed:
-                        self._follow_on(problem, position, ())
-                    else:
-                        gap = ROUGH if family == "span" else 0.0
-                        self._follow_on(problem, position, range(len(problem.latest)), gap)
+                fixed = problem.large or problem.small or problem.model.parts or family != "span"
+                gap = ROUGH if family == "span" and fixed else 0.0
+                for _ in range(2):  # the second time gangs are told apart where they are by then
+                    problem.tell_apart(family)
+                    with self._held(problem, last, position + 1):
+                        held = range(len(problem.latest)) if fixed else ()
+                        if self._follow_on(problem, position, held, gap) or fixed:
+                            break
 
     def _settle(self, problem: SlotProblem, last: int) -> bool:
         """Find out who may do something else in plans as good in the tiers before ``last``.
@@ -159,12 +159,15 @@ class SlotSearch:
 
     def _follow_on(
         self, problem: SlotProblem, position: int, held: Sequence[int], gap: float = 0.0
-    ) -> None:
-        """Solve a tier with these variables as they are in the last solution; if none, there is a bound."""
+    ) -> bool:
+        """Solve a tier with these variables as they are in the last solution; if none, there is a bound.
+
+        Returns False if no plan has what is the best of all.
+        """
         ledger, tier, known = self.ledger, self.ledger.tiers[position], problem.latest
         expression = problem.expression(tier)
         if not known or expression is None or self.budget.exhausted():
-            return
+            return True
         goal = Goal(expression, tier.sense == "max", self._kept(problem, position, known))
         with problem.fixed(held, known) as program:
             asked, seconds = (program, goal, self.budget), self.budget.seconds_left() * LP_SHARE
@@ -177,6 +180,8 @@ class SlotSearch:
             better = ledger.offer(plan, found.values), ledger.offer(self._improved(plan))
             if not any(better):
                 problem.latest = known
+        best = expression.value(found.values) if found.status is Status.OPTIMAL else None
+        return best in (None, ledger.incumbent.values[position])
 
     def run_once(self) -> None:
         """Solve one tier after the other, and leave them closed: so tolerances are granted once."""
@@ -255,7 +260,8 @@ class SlotSearch:
                 continue
             if budget.exhausted():
                 return
-            goal = Goal(expression, tier.sense == "max", self._kept(problem, position))
+            before = first if first and problem.large else position  # an LP that ends in time
+            goal = Goal(expression, tier.sense == "max", self._kept(problem, before))
             answer = relaxation.bound(goal, seconds=budget.seconds_left() * LP_SHARE)
             ledger.searched.add(position)
             ledger.bound(position, answer.bound, exact=exact)

@@ -278,7 +278,7 @@ def branch(
     seconds: float,
     hint: Sequence[int] = (),
     heuristics: bool = True,
-    gap: float = 1e-9,
+    gap: float = 0.0,
 ) -> Answer:
     """What HiGHS finds within a number of branch-and-bound nodes and seconds.
 
@@ -289,10 +289,10 @@ def branch(
     # HiGHS may give up at once on one that breaks a row
     known = hint if whole and goal.satisfied(program, hint) else ()
     options = {"hint": np.array(known, dtype=np.float64), "heuristics": heuristics or not known}
-    result = _called(program, goal, budget, nodes, seconds, mip_rel_gap=gap, **options)
+    result = _called(program, goal, budget, nodes, seconds, gap, **options)
     if result is None:
         return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
-    return _answer(program, goal, result)
+    return _answer(program, goal, result, exact=not gap)
 
 
 def branch_on(
@@ -306,7 +306,7 @@ def branch_on(
 ) -> tuple[float, ...]:
     """The best that HiGHS finds where only the variables in ``whole`` are integral; () for nothing."""
     integral = np.fromiter(whole, dtype=np.int64)
-    result = _called(program, goal, budget, nodes, seconds, mip_rel_gap=1e-9, whole=integral)
+    result = _called(program, goal, budget, nodes, seconds, whole=integral)
     return () if result is None else tuple(result.values.tolist())
 
 
@@ -316,9 +316,10 @@ def _called(
     budget: Budget,
     nodes: int,
     seconds: float,
+    gap: float = 0.0,
     **options: Any,  # of the worker
 ) -> Result | None:
-    limits = {"mip_max_nodes": nodes, "mip_abs_gap": 0.5}
+    limits = {"mip_max_nodes": nodes, "mip_rel_gap": gap or 1e-9, "mip_abs_gap": 0.5}
     seed = budget.limits.seed % (1 << 31)
     result = call(
         program, goal, budget, seconds, nodes=nodes, random_seed=seed, **limits, **options
@@ -329,7 +330,7 @@ def _called(
     return result
 
 
-def _answer(program: Program, goal: Goal, result: Result) -> Answer:
+def _answer(program: Program, goal: Goal, result: Result, *, exact: bool) -> Answer:
     trivial = goal.trivial_bound(program)
     if result.status == "infeasible":
         return Answer(Status.INFEASIBLE, (), trivial, exact=False)
@@ -338,7 +339,7 @@ def _answer(program: Program, goal: Goal, result: Result) -> Answer:
     if not values or not goal.satisfied(program, values):
         return Answer(Status.UNKNOWN, (), bound, exact=False)
     value = goal.objective.value(values)
-    if result.status == "optimal":
+    if result.status == "optimal" and exact:
         bound = value  # proven within solver tolerance only
     return Answer(Status.OPTIMAL if value == bound else Status.FEASIBLE, values, bound, exact=False)
 

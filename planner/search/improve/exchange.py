@@ -101,11 +101,10 @@ class _Exchange:
         coming = {gang: n for gang, pod in leaving if pod.node == m}
         if not coming or going.keys() & coming.keys():
             return ()
-        held = dict.fromkeys((n, m), 0)
-        for gang, pod in leaving:
-            held[pod.node] += self._instance.gangs[gang].roles[pod.role].gpus
-        more = held[n] - held[m]  # GPUs that come to m
-        if more > space.arrays.free[m] or -more > space.arrays.free[n]:
+        gangs, free = self._instance.gangs, space.arrays.free
+        moved = ((p.node == n, gangs[g].roles[p.role].gpus) for g, p in leaving)
+        more = sum(gpus if to_m else -gpus for to_m, gpus in moved)
+        if more > free[m] or -more > free[n]:
             return ()
         target = dict(sorted({**going, **coming}.items()))
         before = {gang: space.pods[gang] for gang in target}
