@@ -32,7 +32,7 @@ LAST = {"span", *FREE_SPACE}
 """Tiers for which more is told apart, once those before them are solved."""
 
 ROUGH = 0.05
-"""Relative gap of a solution with which others begin."""
+"""Relative gap that is enough for ``span`` where all of the last solution is held."""
 
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
@@ -172,7 +172,7 @@ class SlotSearch:
         with problem.fixed(held, known) as program:
             asked, seconds = (program, goal, self.budget), self.budget.seconds_left() * LP_SHARE
             found = branch(*asked, nodes=NODES, seconds=seconds, hint=known, gap=gap)
-        if not held and problem.complete:
+        if not held and problem.complete and found.bound != goal.trivial_bound(problem.program):
             ledger.searched.add(position)
             ledger.bound(position, found.bound, exact=False)
         if found.values:
