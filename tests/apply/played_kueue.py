@@ -211,7 +211,7 @@ class PlayedKueue:
             )
 
     def sound(self, pods: Iterable[Tree], revoked: Collection[str] = ()) -> None:
-        """No GPU twice, no gang half there, none given up that was not ``revoked``, and none told it failed.
+        """No GPU twice, no gang half there, none given up that was not ``revoked``, and none with `Failed`.
 
         ``pods``: all there are.
         """

@@ -186,10 +186,10 @@ class SlotMeshes:
         found: dict[tuple[Place, tuple[int, ...]], MeshClass] = {}
         for n in sorted(self.kind.nodes):
             mask, leaving = self._model.room.free_masks(n)
-            told = leaving[:MAX_LEAVING]
+            some = leaving[:MAX_LEAVING]
             mask = reduce(or_, (gone for gone, _ in leaving[MAX_LEAVING:]), mask)
-            key = self._place(n, self._level), (mask, *(own for own, _ in told))
-            found.setdefault(key, MeshClass([], [])).nodes.append((n, [left for _, left in told]))
+            key = self._place(n, self._level), (mask, *(own for own, _ in some))
+            found.setdefault(key, MeshClass([], [])).nodes.append((n, [left for _, left in some]))
         for (_, masks), one in found.items():
             self._choose(masks, one)
             yield one

@@ -350,7 +350,7 @@ class SlotModel(Slots):
     def tell_apart(self, family: str, known: Sequence[int] = ()) -> None:
         """From now on ``span`` or ``stranded`` is bounded more tightly, with more variables.
 
-        ``known``: a solution, whose gangs are told apart.
+        ``known``: a solution; its gangs are counted one by one.
         """
         slots, cluster = self._domain_slots, self.instance.cluster
         inner = cluster.node_level - 1

@@ -18,7 +18,7 @@ from models.program.slots.slot_state import MAX_APART, Slots
 MAX_SPREAD = 5000
 """Pairs of kinds and innermost domains at most, beyond MAX_APART kinds.
 
-Gangs that are kinds of their own are told apart first, then the largest.
+Gangs that are kinds of their own come first, then the largest.
 """
 
 Key = tuple[Piece, ...] | tuple[int, ...]
@@ -46,7 +46,7 @@ class SlotSpread:
     """
 
     def __init__(self, model: Slots, slots: DomainSlots, known: Sequence[int]) -> None:
-        """``known``: a solution, if any: the gangs that run in it are told apart, each where it is there."""
+        """``known``: a solution, if any: only gangs that run in it are counted, each where it is there."""
         self._model = model
         self._program: Program = model.program
         self._cluster = model.instance.cluster

@@ -126,7 +126,7 @@ class SlotSearch:
                     continue
                 fixed = problem.large or problem.small or problem.model.parts or family != "span"
                 gap = ROUGH if family == "span" and fixed else 0.0
-                for _ in range(2):  # the second time gangs are told apart where they are by then
+                for _ in range(2):  # the second time each gang is counted where it is by then
                     problem.tell_apart(family)
                     with self._held(problem, last, position + 1):
                         held = range(len(problem.latest)) if fixed else ()
