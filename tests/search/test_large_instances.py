@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import pytest
 from bounding import dishonest, faults
@@ -18,6 +20,7 @@ from building_servers import nvl, switched, v100
 from comparing import DAY, wrong
 from effort import examples
 from exhaustive import plan
+from snapshots import descendants, living
 from tiny import busy, tiny
 
 from benchmarks.generator import busy as drawn
@@ -33,7 +36,6 @@ from models.results.plan import compose, dumps
 from models.tiers import larger_is_better
 from models.values.tier_values import tiers_of
 from models.verify.check import check
-from planner.search.engines.highs import HighsProcess
 from planner.search.solve import WHOLE_BELOW, solve
 
 SIZES = (None, WHOLE_BELOW)
@@ -380,24 +382,30 @@ def test_a_gang_of_many_roles_hinders_nobody(size: int | None) -> None:
     assert [one.decision for one in plan.decisions] == ["place", "place"]
 
 
+class Doomed(subprocess.Popen[bytes]):
+    """A process, the first of which dies at once."""
+
+    died = False
+
+    def __init__(self, *given: Any, **how: Any) -> None:  # noqa: ANN401
+        super().__init__(*given, **how)
+        if not Doomed.died:
+            Doomed.died = True
+            os.kill(self.pid, signal.SIGSEGV)
+
+
 def test_a_solver_that_dies_costs_its_answer_and_no_plan(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    HighsProcess.dismiss()
-    begin, died = HighsProcess.__init__, []
-
-    def doomed(self: HighsProcess) -> None:
-        begin(self)
-        if not died:
-            died.append(self._process.pid)
-            os.kill(self._process.pid, signal.SIGSEGV)
-
+    for process, words in living(descendants(os.getpid())).items():
+        if "highs" in words:  # of an earlier test, and idle
+            os.kill(process, signal.SIGKILL)
+            os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
     instance = FOLLOWED["slow gangs leave fast servers"]
-    monkeypatch.setattr(HighsProcess, "__init__", doomed)
+    monkeypatch.setattr(subprocess, "Popen", Doomed)
     with caplog.at_level(logging.WARNING):
         solution = solve(instance, size=WHOLE_BELOW)
-    HighsProcess.dismiss()
-    assert died
+    assert Doomed.died
     assert [one.getMessage() for one in caplog.records] == [
         "a solver process died of SIGSEGV: no answer"
     ]

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -22,6 +21,7 @@ from effort import HANG_S, first_fast
 from interactive import PATIENT, environment, started, wait_for
 from outcomes import NOW
 from plan_documents import sealed
+from snapshots import comes_true, living
 
 from models.instance.solution import Solution
 from models.results.plan import PlanWriter, compose, dumps
@@ -107,12 +107,10 @@ def test_one_that_died_gives_no_findings(caplog: pytest.LogCaptureFixture) -> No
 
 def another() -> tuple[JudgeProcess, int]:
     """A judge, and its process."""
-    before = judges(os.getpid())
-    judge = JudgeProcess()
-    deadline = time.monotonic() + 60
-    while not (new := {*judges(os.getpid())}.difference(before)) and time.monotonic() < deadline:
-        time.sleep(0.01)  # a process has the name of its parent until it begins its own program
-    (process,) = new
+    before, judge = judges(os.getpid()), JudgeProcess()
+    # a process has the name of its parent until it begins its own program
+    assert comes_true(lambda: set(judges(os.getpid())) > set(before))
+    (process,) = set(judges(os.getpid())).difference(before)
     return judge, process
 
 
@@ -139,21 +137,9 @@ input()
         (judge,) = judges(parent.pid)
         parent.kill()
     try:
-        assert _gone(judge)
+        assert comes_true(lambda: not living([judge]))
     finally:
         os.kill(other, signal.SIGKILL)
-
-
-def _gone(process: int) -> bool:
-    for _ in range(600):
-        try:
-            state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2]
-        except FileNotFoundError:
-            return True
-        if state.split()[0] == "Z":  # nobody reaps it
-            return True
-        time.sleep(0.1)
-    return False
 
 
 APART = "import planner.pipelines.judge_process as apart\napart.APART_FROM = 0\n"
@@ -192,7 +178,7 @@ def test_a_plan_is_verified_and_saved_whether_the_process_lives_or_dies(
     assert process.returncode == 143
     assert ("the process of the judge ended" in err) == dies
     assert cli("verify", str(two_gangs / "saved.json")).code == 0
-    assert _gone(judge)
+    assert comes_true(lambda: not living([judge]))
 
 
 @pytest.mark.parametrize("dies", [False, True])
