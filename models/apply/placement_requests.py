@@ -39,8 +39,8 @@ class LiveRequest:
 
     ``state``: waits, placed, evicted, idle, dead or over. ``nodes``: of its pods, once it has them; ``plan``:
     the id of the plan that gave it them. ``pods``: how many came of it; ``missing``: how many are not bound.
-    ``pending``: the pod of these that was made first. ``admitted``: its system has let it start. ``since``:
-    when that pod was made, else when it got its nodes, seconds since the epoch. ``message``: of its status.
+    ``pending``: of these that are not bound, the oldest first. ``admitted``: its system has let it start.
+    ``since``: when the oldest was made, else when it got its nodes, in seconds. ``message``: of its status.
     """
 
     namespace: str
@@ -52,7 +52,7 @@ class LiveRequest:
     plan: str | None = None
     pods: int = 0
     missing: int = 0
-    pending: str = ""
+    pending: tuple[str, ...] = ()
     admitted: bool = False
     since: int | None = None
     message: str = ""

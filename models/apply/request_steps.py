@@ -37,8 +37,9 @@ def settle_requests(session: ApplySession) -> Steps[None]:
     session.barred |= {(one.gang, node) for one in late for node in one.nodes}
     yield from _carry_out(session, due)
     yield from _carry_out(session, list(unneeded_labels(session.view, session.view.nodes)))
-    for verdict in _pending(session):
-        session.record(verdict)
+    for one, why in overdue(session):
+        plan, bound = one.plan or "", one.pods - len(one.pending)
+        session.record(GangVerdict(one.gang, Outcome.partial, plan, why, bound))
 
 
 def is_unsettled(session: ApplySession) -> bool:
@@ -46,17 +47,15 @@ def is_unsettled(session: ApplySession) -> bool:
     view = session.view
     due = any(_due(session, one) is not None for one in view.requests.values())
     labels = unneeded_labels(view, view.nodes)
-    return due or any(True for _ in labels) or any(True for _ in _pending(session))
+    return due or any(True for _ in labels) or any(True for _ in overdue(session))
 
 
-def _pending(session: ApplySession) -> Iterator[GangVerdict]:
-    """On gangs with a pod that was not bound in time: only their system can stop them."""
+def overdue(session: ApplySession) -> Iterator[tuple[LiveRequest, str]]:
+    """Those with a pod that was not bound in time, and why: only their system can stop them."""
     for one in session.view.requests.values():
-        pod = session.view.pods.get((one.namespace, one.pending))
+        pod = session.view.pods.get((one.namespace, next(iter(one.pending), "")))
         if pod is not None and one.state == "placed" and _is_late(session, one):
-            why = not_bound(session, pod, "bound")
-            bound = one.pods - one.missing
-            yield GangVerdict(one.gang, Outcome.partial, one.plan or "", why, max(0, bound))
+            yield one, not_bound(session, pod, "bound")
 
 
 def _is_late(session: ApplySession, request: LiveRequest) -> bool:

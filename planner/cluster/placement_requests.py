@@ -109,7 +109,7 @@ def _live(uid: str, request: PlacementRequest, found: Objects) -> LiveRequest:
     condition = next(iter(conditions(tree, "Provisioned")), {})
     pods = (found.named("", "Pod", *key) for key in request.members)
     unbound = [pod for pod in pods if pod and text(pod.tree, "spec", "nodeName") is None]
-    first = min(unbound, key=lambda pod: (pod.created or 0, pod.name), default=None)
+    unbound.sort(key=lambda pod: (pod.created or 0, pod.name))
     return LiveRequest(
         namespace=request.object.namespace,
         name=request.object.name,
@@ -121,8 +121,8 @@ def _live(uid: str, request: PlacementRequest, found: Objects) -> LiveRequest:
         pods=len(request.members),
         missing=sum(map(len, request.missing)),
         admitted=request.admitted,
-        pending="" if first is None else first.name,
-        since=time_of(text(condition, "lastTransitionTime")) if first is None else first.created,
+        pending=tuple(pod.name for pod in unbound),
+        since=unbound[0].created if unbound else time_of(text(condition, "lastTransitionTime")),
         message=text(condition, "message") or "",
         gang=(request.object.namespace, request.stands_for[:3][-1][-1]),
     )

@@ -337,21 +337,20 @@ def recover(
 
     What the account may not write is said of the gang alone: tenants choose who may write in a namespace.
     """
-    from models.apply.live_state import PodClassifier
+    from models.apply.session import ApplySession
     from models.apply.state_machine import recover_gangs
     from planner.cluster import rights
     from planner.cluster.plan_status import is_to_recover
     from planner.cluster.request_sender import run_machine
 
-    settings = sender.settings
+    limits = options.limits(sender.settings)
     if unread := sender.reader.records.unread:
         warn(f"ignored: no records of starts: configmaps {', '.join(unread[:5])}")
     if unanswered := rights.unanswered(sender.wire, view):
         warn(rights.unanswered_warning(unanswered))
-    classifier, limit = PodClassifier(settings.scheduling_gate), settings.pending_limit_s
-    if not is_to_recover(view, classifier, limit, answers=not unanswered):
+    if not is_to_recover(ApplySession(view, limits), answers=not unanswered):
         return None
-    return run_machine(recover_gangs(view, options.limits(settings)), sender, on_event)
+    return run_machine(recover_gangs(view, limits), sender, on_event)
 
 
 def check_and_apply(

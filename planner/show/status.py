@@ -22,6 +22,7 @@ _NEXT: Mapping[GangPhase, tuple[Style, str]] = {
     GangPhase.partial: ("bad", "run completes it if it can; the commands below undo it"),
     GangPhase.stuck: ("bad", "if this lasts, the commands below undo it"),
     GangPhase.cut: ("bad", "run completes it, or with --allow-evictions stops the rest"),
+    GangPhase.late: ("bad", "its nodes stay its own; only Kueue can stop it"),
     GangPhase.intended: ("warn", "run starts it, or removes its record"),
 }
 """What comes next of a gang in that state."""
@@ -43,9 +44,8 @@ class Status:
 
     def undo(self, gang: GangStatus) -> list[str]:
         """Commands that undo a gang that holds GPUs without running, or may."""
-        if gang.state not in (GangPhase.partial, GangPhase.stuck):
-            return []
-        return undo_commands(gang.left, self.context, self.kubeconfig)
+        left = gang.left if gang.state in (GangPhase.partial, GangPhase.stuck) else ()
+        return undo_commands(left, self.context, self.kubeconfig)
 
 
 def tables(status: Status, program: str) -> Iterator[Table]:

@@ -5,6 +5,7 @@ What is there is read from the server's store alone. Jobs are not changed.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Collection
 from typing import Any
@@ -282,7 +283,15 @@ def test_pods_of_kueue_that_stay_pending_are_told_of(memory: Benches) -> None:
     kueue(bench).step()
     bench.ran()
     assert bound(bench, "llama") == ["n0"]
+    found = json.loads(bench.verb("status", "-o", "json").out)
+    (pod,) = found["pending"]
+    assert (pod["name"], pod["node"], found["gangs"]) == ("llama-main-1", "n0, n1", [])
+    assert "1 Insufficient nvidia.com/gpu, 1 no" in pod["why"]
     bench.cluster.advance(301)
+    (gang,) = json.loads(bench.verb("status", "-o", "json").out)["gangs"]
+    assert (gang["name"], gang["state"], gang["undo"]) == ("llama", "not bound", [])
+    assert (gang["size"], gang["started"], gang["bound"]) == (2, 2, 1)
+    assert "its nodes stay its own; only Kueue can stop it" in bench.verb("status").out
     done = bench.ran(code=7)
     assert (
         "llama: partial: pod llama-main-1 was not bound within the pending limit of 300s: "
@@ -294,6 +303,7 @@ def test_pods_of_kueue_that_stay_pending_are_told_of(memory: Benches) -> None:
     bench.cluster.scheduler.refuses = {}
     bench.ran()
     assert bound(bench, "llama") == ["n0", "n1"]
+    assert bench.verb("status").out.count("\n") == 2
 
 
 def test_nodes_that_go_while_a_gang_waits_for_others_to_come_stop_its_start(

@@ -72,7 +72,7 @@ def status(
         _give_back(console, connection.target(console), lock_namespace, settings, give_back_after)
         return
     found = _read(connection.target(console), lock_namespace, settings)
-    half_there = (GangPhase.partial, GangPhase.cut)
+    half_there = (GangPhase.partial, GangPhase.cut, GangPhase.late)
     if output is not Format.table:
         console.document(statuses.document(found), output)
     else:
@@ -155,7 +155,8 @@ def _release(console: Console, target: ClusterTarget, namespace: str, identity: 
 
 
 def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy) -> Status:
-    from models.apply.live_state import PodClassifier
+    from models.apply.requests import ApplyLimits
+    from models.apply.session import ApplySession
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.lock import read_lease
     from planner.cluster.plan_status import gang_statuses, pending_pods
@@ -172,8 +173,7 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
         now = None if lease.now is None else int(lease.now)
         view = replace(view, notes=lease.notes, now=now)
         context = proxy.context
-    classifier = PodClassifier(settings.scheduling_gate)
-    gangs = gang_statuses(view, classifier, settings.pending_limit_s)
-    pins = pending_pods(view, classifier)
-    cluster, unread = view.cluster, records.unread
-    return Status(context, target.kubeconfig, cluster, lease, gangs, pins, unread)
+    gate, limit_s = settings.scheduling_gate, settings.pending_limit_s
+    session = ApplySession(view, ApplyLimits(gate=gate, pending_limit_s=limit_s))
+    gangs, pins = gang_statuses(session), pending_pods(session)
+    return Status(context, target.kubeconfig, view.cluster, lease, gangs, pins, records.unread)
