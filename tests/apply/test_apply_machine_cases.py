@@ -56,6 +56,11 @@ def recorded(world: sim.World, request: req.WriteRecord) -> req.Event:
     return req.Conflict("409")
 
 
+def no_devices(_: sim.World, one: req.Request) -> req.Event | None:
+    last = isinstance(one, req.AllocateDevices) and one.pod.name == "a-1"
+    return req.Rejected("no") if last or isinstance(one, req.ReleaseDevices) else None
+
+
 MEANWHILE = {
     "another run records a": sim.on(req.WriteRecord, recorded),
     "the new m-0 is made by another controller": sim.on(object, another_controller),
@@ -64,6 +69,7 @@ MEANWHILE = {
     "a stranger takes the room of v": sim.on(req.ReadCluster, stranger),
     "no note is taken": sim.on(req.Remember, sim.loses),
     "evictions are refused": sim.on(req.Evict, lambda *_: req.Rejected("no such right")),
+    "devices of a-1 are not given, nor any taken back": sim.on(object, no_devices),
 }
 
 

@@ -254,6 +254,7 @@ def test_one_remedy_stops_so_many_gangs_and_no_more(explained: Ask) -> None:
     one = remedies(explained(cluster() + crowd + gang("new", 1), "new"))["stop"]
     assert len(one["gangs"]) == 8
     assert {pod["node"] for pod in one["pods"]} == {"a-1"}
+    assert one["do"].endswith(": 8 not of lower priority, by hand")
     assert "stop" not in remedies(explained(cluster() + crowd + gang("new", 2), "new"))
 
 
