@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from itertools import product
+from collections.abc import Iterable
 
 import pytest
 import yaml
@@ -16,21 +17,25 @@ from planner.cluster.transport import Right
 
 def needed(
     *, evictions: bool = False, backend: str = "annotation", placing: bool = False
-) -> set[Right]:
-    """For everything that a ``run`` may send."""
+) -> dict[Right, None]:
+    """For everything that a ``run`` may send, in the order of the tables."""
     work = rights.work_rights([TENANT], evictions=evictions, backend=backend, resized=[TENANT])
-    lock = {*rights.lock_rights("gangplan-system")}
-    found = {*snapshot_rights(), *VIEW, *lock, *work}
-    return found | set(rights.PLACING if placing else ())
+    lock = rights.lock_rights("gangplan-system")
+    found = (*snapshot_rights(), *VIEW, *lock, *work, *(rights.PLACING if placing else ()))
+    return dict.fromkeys(found)
+
+
+def every() -> dict[Right, None]:
+    """For everything that any of the verbs may send, on any cluster."""
+    found = needed(evictions=True, backend="dra", placing=True) | needed(backend="kai")
+    return found | dict.fromkeys(rights.GATE)
 
 
 def test_what_is_shipped_is_what_is_needed_and_nothing_more() -> None:
     grants = granted(shipped())
     assert len(grants) == len(set(grants))
-    every = needed(evictions=True, backend="dra", placing=True) | set(rights.GATE)
-    every |= needed(backend="kai")
-    assert set(map(describe, grants)) == set(map(describe, every))
-    assert set(grants) == every
+    assert set(map(describe, grants)) == set(map(describe, every()))
+    assert set(grants) == set(every())
     for right in grants:
         assert "*" not in (right.verb, right.group, right.resource, right.subresource)
     # resourceclaims/binding is asked for without a namespace, and allows nothing by itself
@@ -47,49 +52,49 @@ def test_what_is_shipped_is_what_is_needed_and_nothing_more() -> None:
 def test_without_evictions_and_claims_their_rights_are_not_given(folder: str) -> None:
     """To watch needs no more rights than to run."""
     grants = granted((*built(folder), *built("tenants/example")))
-    assert set(grants) == needed()
+    assert set(grants) == set(needed())
     assert not {"pods/eviction", "resourceclaims/status", "bindrequests/"} & {
         f"{right.resource}/{right.subresource}" for right in grants
     }
 
 
-RULES = """rules:
-# the uid of kube-system is the cluster's identity
-- apiGroups: [""]
-  resources: ["namespaces"]
-  resourceNames: ["kube-system"]
-  verbs: ["get"]
-"""
+def rules(rights: Iterable[Right]) -> str:
+    """Of a role: a rule for all resources of a group with the same verbs."""
+    verbs: dict[tuple[str, str, str], dict[str, None]] = {}
+    for right in rights:
+        resource = "/".join(filter(None, (right.resource, right.subresource)))
+        verbs.setdefault((right.group, resource, right.name), {})[right.verb] = None
+    alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (group, resource, name), may in verbs.items():
+        alike.setdefault((group, name, tuple(may)), []).append(resource)
+    text = "rules:\n"
+    for (group, name, may), resources in alike.items():
+        text += f'- apiGroups: ["{group}"]\n  resources:'
+        lines = "".join(f"\n  - {one}" for one in resources)
+        text += lines if len(resources) > 3 else f" {json.dumps(resources)}"
+        text += f'\n  resourceNames: ["{name}"]' if name else ""
+        text += f"\n  verbs: {json.dumps(may)}\n"
+    return text
 
 
-def test_the_role_that_reads_has_a_rule_for_every_kind(request: pytest.FixtureRequest) -> None:
-    """From the tables of kinds, a rule a group."""
-    groups: dict[str, dict[str, None]] = {}
-    for right in (*snapshot_rights(), *VIEW):
-        if right.verb == "list":
-            groups.setdefault(right.group, {})[right.resource] = None
-    rules = "".join(
-        f'- apiGroups: ["{group}"]\n  resources:\n'
-        + "".join(f"  - {one}\n" for one in plurals)
-        + '  verbs: ["list"]\n'
-        for group, plurals in groups.items()
-    )
-    path = DEPLOY / "base" / "reading.yaml"
-    head, _, rest = path.read_text().partition("rules:\n")
-    text = f"{head}{RULES}{rules}---\n{rest.partition('---')[2].lstrip()}"
-    if request.config.getoption("--refresh-golden"):
-        path.write_text(text)
-    assert path.read_text() == text, "a new kind? see --refresh-golden"
-
-
-def test_every_right_is_said_to_come_from_the_role_that_grants_it() -> None:
-    for tree in shipped():
-        for rule in tree.get("rules", ()):
-            for verb, group, resource in product(
-                rule["verbs"], rule["apiGroups"], rule["resources"]
-            ):
-                plural, _, sub = resource.partition("/")
-                assert role_of(Right(verb, group, plural, sub, "x")) == tree["metadata"]["name"]
+def test_every_role_is_written_from_the_table_of_rights(request: pytest.FixtureRequest) -> None:
+    table: dict[str, list[Right]] = {}
+    for right in every():
+        table.setdefault(role_of(right), []).append(right)
+    for path in sorted(DEPLOY.rglob("*.yaml")):
+        parts = path.read_text().split("---\n")
+        made = list(parts)
+        for number, part in enumerate(parts):
+            head = part.partition("rules:\n")[0]
+            if re.search(r"^kind: (Cluster)?Role$", head, re.MULTILINE):
+                name = yaml.safe_load(head)["metadata"]["name"]
+                made[number] = head + rules(table.pop(name))
+        if request.config.getoption("--refresh-golden"):
+            path.write_text("---\n".join(made))
+        assert path.read_text() == "---\n".join(made), (
+            f"{path.name}: another right? see --refresh-golden"
+        )
+    assert not table
 
 
 def test_the_documented_rights_of_a_snapshot_are_those_of_the_reading_role() -> None:

@@ -190,12 +190,11 @@ def below(gangs: Sequence[PlanGang]) -> str:
 
 
 def starts(gangs: Sequence[PlanGang]) -> str:
-    """When the first of these that wait is to start: reserved, ``by`` a time; expected, ``about`` one."""
-    waiting = [gang for gang in gangs if gang.decision == "wait"]
-    who = "the first starts" if len(gangs) > 1 else "starts"
-    if reserved := [gang.reserved.start for gang in waiting if gang.reserved is not None]:
-        return f"{who} by {time_text(min(reserved))}"
-    expected = [gang.expected_start for gang in waiting if gang.expected_start is not None]
+    """When the first of these is to start: reserved, which no row shares, ``by`` a time; or ``about`` one."""
+    first, who = gangs[0], "the first starts" if len(gangs) > 1 else "starts"
+    if first.decision == "wait" and first.reserved is not None:
+        return f"starts by {time_text(first.reserved.start)}"
+    expected = [gang.expected_start for gang in gangs if gang.expected_start is not None]
     return f"{who} about {time_text(min(expected))}" if expected else ""
 
 
