@@ -25,6 +25,7 @@ import msgspec
 
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.snapshot import LiveLists, SnapshotFolder, SnapshotRequest, read_lists, record
+from planner.cluster.start_records import StartRecords
 from planner.cluster.transport import Reply, Tree, list_object
 from planner.pipelines.plan import uncollected
 from planner.read.inputs import load
@@ -93,6 +94,8 @@ class Server:
     def send(self, method: str, path: str, body: Tree | None = None, **_: str) -> Reply:
         del method, body
         url = urlsplit(path)
+        if path.startswith("/api/v1/namespaces/default/configmaps"):
+            return Reply(200, list_object(b'{"kind":"ConfigMapList","metadata":{},"items":[]}'))
         parts, query = url.path.strip("/").split("/"), parse_qs(url.query)
         if parts[-1] == "kube-system":
             return Reply(200, {"kind": "Namespace", "metadata": {"name": parts[-1], "uid": "u"}})
@@ -137,19 +140,22 @@ def _folder(folder: Path) -> Iterator[Callable[[], object]]:
 def _snapshot(folder: Path) -> Iterator[Callable[[], object]]:
     server, place = Server(folder), folder / "recorded"
     with SnapshotFolder(place, force=True) as made:
-        yield lambda: record(server, made, SnapshotRequest(), lambda *_: None)
+        yield lambda: record(
+            server, made, SnapshotRequest(lock_namespace="default"), lambda *_: None
+        )
 
 
 def _run(folder: Path) -> Iterator[Callable[[], object]]:
     from models.instance.policy import KubernetesPolicy
 
     server = Server(folder)
-    reader = ClusterReader(server, KubernetesPolicy())
+    records = StartRecords(server, "default")
+    reader = ClusterReader(server, KubernetesPolicy(), records)
 
     def read() -> None:
         reader.read_view()
         lists = LiveLists(reader.store, reader.listed)
-        read_lists(server, lists, SnapshotRequest(), lambda *_: None)
+        read_lists(server, lists, SnapshotRequest(starts=records.starts), lambda *_: None)
         with uncollected():
             load([], gather=lists.gather)
 
