@@ -340,9 +340,6 @@ def test_partial_gangs_are_evicted_where_that_is_allowed(backend: str) -> None:
 
 # ---- random histories
 
-Happening = tuple[str, Any]
-"""What comes before a request: (kind, what with)."""
-
 KEYS = [("default", f"{name}-{index}") for name in "abc" for index in range(3)]
 MISHAPS = (
     st.tuples(st.just("killed"), st.booleans()),

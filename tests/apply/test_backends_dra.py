@@ -216,3 +216,14 @@ def test_releasing_gives_the_devices_back_and_takes_the_mark_off() -> None:
     assert dra.release(found, pod, backend) == Done()
     assert len(found.writes) == before
     assert dra.give(found, pod, (4, 5), backend=backend) == Done()
+
+
+def test_devices_that_are_in_use_are_not_taken_back() -> None:
+    found, pod = pair()
+    dra.give(found, pod, (0, 1))
+    other = {"resource": "pods", "name": "q", "uid": found.add_pod("q")["metadata"]["uid"]}
+    both = {**dra.status_of(found, "c"), "reservedFor": [other]}
+    found.change("ResourceClaim", "c", lambda tree: {**tree, "status": both})
+    assert (dra.release(found, pod), len(dra.devices_of(found, "c"))) == (Done(), 2)
+    found.change("Pod", "p", lambda tree: tree | {"spec": tree["spec"] | {"nodeName": "n1"}})
+    assert isinstance(dra.release(found, pod), Conflict)

@@ -40,7 +40,7 @@ def earlier(one: Gang, *starts: Promise) -> EarlierPlan:
 @pytest.mark.parametrize(
     ("one", "known"),
     [
-        (waits("waited"), True),
+        (waits("waited", NOON), True),
         (waits("new", NOON + 1), False),
         (waits("of no time", submitted_at=None), False),
         (waits("it stopped it", NOON + 9, evicted_at=NOON + 5, evictions=1), True),

@@ -30,8 +30,6 @@ OBJECTIVES = preset_objectives("admission")
 LEVELS = ("block", "rack", "node")
 """Levels of every cluster made by ``build``, widest first; ``node`` is the innermost."""
 
-GIB = 2**30
-
 
 def instance_document(instance: Instance) -> dict[str, Any]:
     """The canonical JSON of an instance, as a plan holds it."""

@@ -315,11 +315,6 @@ class Promises:
         self.left_out_before = self._left_out(self.before)
         self.comers = [self._comers(g) for g in range(len(instance.gangs))]
 
-    @property
-    def nodes_matter(self) -> bool:
-        """Whether nodes that are alike otherwise are not."""
-        return bool(self.cells.cells) or any(self.pinned)
-
     def _guarantee(self, number: int) -> dict[str, int]:
         stated = self.queues[number].guarantee
         models = dict(stated.models)

@@ -42,7 +42,6 @@ from models.instance.instance import Instance
 from models.instance.policy import Moves, Policy
 from models.starts.empty_starts import EmptyStarts
 
-POD_RULES = ("apart", "together", "even", "gaps")
 OBJECTIVES = preset_objectives("admission")
 NEWEST = 1_795_000_000
 """Seconds since the epoch; the queue was submitted in the hours before."""

@@ -41,7 +41,6 @@ PLACES = {SMALL: (range(7), 1), MIDDLE: ((0, 2, 4), 2), LARGE: ((0, 4), 4)}
 
 WITHOUT = ("queues", "unknown_unhealthy", "unknown_gpus", "binding_none", "incomplete")
 MORE = ("instances", "launchers", "cpu_gangs", "roles")
-SPARES = (*MORE, "spares", "levels")
 
 MOST_PLANS = 40
 """Geometries of an instance that are tried."""

@@ -34,7 +34,6 @@ from models.instance.instance import Instance
 from models.instance.solution import Solution
 from models.program.base_state import base_decisions
 from models.results.plan import compose
-from models.tiers import TIERS
 from models.values.implied_bounds import ImpliedBounds
 from models.values.tier_values import tiers_of
 from models.verify.check import Judge, check, derive
@@ -44,7 +43,6 @@ from planner.search.start.greedy import greedy
 DRAWS = {"tiny": tiny, "busy": busy, "tiny_by_speed": tiny_by_speed, "busy_by_speed": busy_by_speed}
 SIZES = (None, WHOLE_BELOW)
 """The ways of small instances and of large ones."""
-FAMILIES = tuple(row.name.partition("/")[0] for row in TIERS)
 TELLING = {name: known for name, known in FEATURES.items() if "seeds" in known}
 
 FOUND = {  # the search was wrong there once

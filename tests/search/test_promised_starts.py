@@ -207,17 +207,24 @@ def test_the_judge_refuses_a_start_that_a_queue_will_not_allow(tmp_path: Path) -
 
 def test_a_start_promised_in_a_queue_is_kept_before_gangs_ahead(tmp_path: Path) -> None:
     """Both need all of the limit. ``early``, which was held, is released and comes before ``promised``."""
-    limit = of("Queue", "q", limit={"gpus": 16})
+
+    def inputs(now: str, gpus: int, *gangs: Json) -> Instance:  # n3 was out of order all the time
+        cluster, *rest = head(4, now, of("Queue", "q", limit={"gpus": gpus}))
+        cluster["spec"]["nodes"][3]["ready"] = False
+        return written(tmp_path, [cluster, *rest, *gangs])
+
     runs = gang("running", 1, "1h", ["n0"], queue="q", started="12:00")
     promised = gang("promised", 2, "2h", queue="q", submittedAt=f"{DAY}12:05:00Z")
     early = gang("early", 2, "2h", queue="q", submittedAt=f"{DAY}11:00:00Z")
     held = early | {"status": {"hold": {"code": "Gated", "message": "a gate"}}}
-    before = planned(written(tmp_path, [*head(4, "12:10", limit), runs, promised, held]))
+    before = planned(inputs("12:10", 16, runs, promised, held))
     assert start(before, "promised") == "13:00"
-    after = planned(written(tmp_path, [*head(4, "12:20", limit), runs, promised, early]), before)
+    after = planned(inputs("12:20", 16, runs, promised, early), before)
     # it reckons with the promise, for it was known
     assert start(after, "promised") == "13:00"
     assert "delayed" not in entries(after)["promised"]
+    less = planned(inputs("12:20", 8, runs, promised, held), before)
+    assert entries(less)["promised"]["delayed"]["cause"] == "Input"
 
 
 PLAYED = [(3, 12, True), (2, 10, False)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from effort import examples
 from plan_documents import Doc, entry, restated, sealed, tier
+from plan_goodput import GOODPUT, goodput_plan
 from short_plans import CASES, MADE, edited, good, read, redecided
 
 from models.verify.check import Judge, Verdict, check, derive
@@ -137,3 +138,8 @@ def test_a_judge_that_knows_another_instance_finds_the_same() -> None:
         assert judge.check(plan) == verdict, case["why"]
         other = {**known, "instance": plan["instance"]}
         assert judge.check(other).violations == check(other), case["why"]
+
+
+def test_tiers_of_the_plan_by_speed_are_as_worked_out_by_hand() -> None:
+    found = {one["name"]: one["value"] for one in goodput_plan()["status"]["objectives"]}
+    assert found == GOODPUT
