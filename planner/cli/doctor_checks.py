@@ -24,7 +24,6 @@ from planner.cluster.placement_requests import GROUP
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.start_records import StartRecords
 from planner.cluster.transport import (
-    RESOURCE_SLICES,
     STRATEGIC,
     Reply,
     Right,
@@ -296,13 +295,8 @@ def waiting_pods(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]
 
 def check_backend(transport: Transport, chosen: Backend) -> Finding:
     """What the back end enforces, and whether this cluster can."""
-    slices = (transport.send("GET", f"{path}?limit=1").ok for path in RESOURCE_SLICES)
-    if chosen.name == "dra" and not any(slices):
-        what = "dra: this cluster does not serve ResourceSlices"
-        hint = "install a DRA driver, or choose another kubernetes.gpuBackend in the Policy"
-        return Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
-    if (unserved := chosen.unserved(transport)) is not None:
-        hint = "install KAI 0.17, or choose another kubernetes.gpuBackend in the Policy"
-        what = f"{chosen.name}: {unserved}"
+    if (absent := chosen.absent(transport)) is not None:
+        hint = f"{chosen.install}, or choose another kubernetes.gpuBackend in the Policy"
+        what = f"{chosen.name}: {absent}"
         return Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
     return passed("GPU back end", f"{chosen.name}: {chosen.note}")

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 
 from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
+from planner.cluster.backends import backend_of
 from planner.cluster.lock import LEASE, lease_path
 from planner.cluster.placement_requests import GROUP, PLURAL
 from planner.cluster.retry import WAITS_S, RetryingTransport
@@ -22,12 +23,6 @@ from planner.read.kube.lookup import mapping, objects, text
 from planner.untrusted_text import one_line
 
 _REVIEWS = grouped("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
-
-DRA = "dra"
-"""The GPU back end that writes ResourceClaims."""
-
-KAI = "kai"
-"""The one that writes BindRequests."""
 
 _SHOWN = 4
 """Missing rights in one error; ``doctor`` lists all."""
@@ -88,9 +83,6 @@ LOOK = (
 
 PLACING = (Right("patch", "", "nodes"), Right("patch", GROUP, PLURAL, "status"))
 """To answer requests for a placement."""
-
-BINDING = Right("get", "scheduling.run.ai", "bindrequests")
-"""To have pods bound by KAI."""
 
 REQUESTS = frozenset((f"{PLURAL}.{GROUP}",))
 """The resources that are not recorded where they cannot be answered."""
@@ -155,11 +147,7 @@ def work_rights(
             rights.append(replace(pods, verb="create", subresource="eviction"))
         if evictions and namespace in resized:
             rights += _scales(namespace)
-        if backend == DRA:
-            rights += _claims(namespace)
-        if backend == KAI:
-            binding = replace(BINDING, namespace=namespace)
-            rights += [binding, *(replace(binding, verb=one) for one in ("create", "delete"))]
+        rights += backend_of(backend).rights(namespace)
     return tuple(rights)
 
 
@@ -229,7 +217,7 @@ def not_permitted(missing: Sequence[Right]) -> NotPermittedError:
 _ROLES = {
     "leases": "gangplan-locking",
     "configmaps": "gangplan-locking",
-    BINDING.resource: "gangplan-binding",
+    "bindrequests": "gangplan-binding",
 }
 
 
@@ -274,17 +262,6 @@ def describe(right: Right) -> str:
     if right.namespace is not None:
         where = f" in namespace {right.namespace}"
     return f"{right.verb} {resource}{name}{where}"
-
-
-def _claims(namespace: str | None) -> list[Right]:
-    """To allocate a claim: finalizer, allocation, reservation.
-
-    The API server checks the last one without a namespace, so no tenant alone can grant it.
-    """
-    claim = Right("get", "resource.k8s.io", "resourceclaims", namespace=namespace)
-    patch = replace(claim, verb="patch")
-    anywhere = replace(patch, subresource="binding", namespace=None)
-    return [claim, patch, replace(patch, subresource="status"), anywhere]
 
 
 def _scales(namespace: str | None) -> list[Right]:

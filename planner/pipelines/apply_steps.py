@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from models.apply.requests import ApplyLimits, Outcome, Verdict
@@ -148,14 +148,15 @@ class ClusterTarget:
 def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, ...]:
     """URL paths to apply whatever a plan may order. Raises UsageError for an invalid lock namespace."""
     from planner.cluster import rights
+    from planner.cluster.backends import backend_of
     from planner.cluster.transport import accepted
 
     backend = settings.gpu_backend
     work = rights.work_rights([None], evictions=options.evicts, backend=backend, resized=[None])
-    served = (replace(rights.BINDING, verb="list"),) if backend == rights.KAI else ()
+    asked = backend_of(backend).asked
     return (
         *status_paths(options.lock_namespace),
-        *accepted((*work, *rights.PLACING, rights.REVIEW, *served)),
+        *accepted((*work, *rights.PLACING, rights.REVIEW, *asked)),
     )
 
 

@@ -17,7 +17,6 @@ from models.units import plural, shown
 from planner.errors import Fault
 from planner.read.compact_cluster import ClusterEntry, ClusterInput, ServerModels, models_first
 from planner.read.document_kinds import Documents
-from planner.read.hived import pinned_cells, virtual_clusters
 from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry
 
@@ -105,13 +104,17 @@ def _kubernetes(
     from planner.read.kube.assembly import assemble  # only where there are objects
 
     find = _inline_first(documents.clusters, find)
-    own = {
-        **dict.fromkeys(virtual_clusters(documents.hived)),
-        **{one.document.metadata.name: one.document.spec.parent for one in documents.queues},
-    }
-    made, partial = assemble(
-        documents, objects, policy, find, topology, own, pinned_cells(documents.hived)
-    )
+    own: dict[str, str | None] = {}
+    pinned: dict[str, frozenset[str]] = {}
+    if documents.hived:
+        from planner.read.hived import pinned_cells, virtual_clusters  # only where there is one
+
+        own, pinned = (
+            dict.fromkeys(virtual_clusters(documents.hived)),
+            pinned_cells(documents.hived),
+        )
+    own |= {one.document.metadata.name: one.document.spec.parent for one in documents.queues}
+    made, partial = assemble(documents, objects, policy, find, topology, own, pinned)
     made.clusters += _adopt_levels(documents.clusters, made.clusters[0])
     if partial:
         _add_gpu_labels(documents.clusters, partial, made.find)

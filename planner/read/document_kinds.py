@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from models.documents.base import API_VERSION, Path, Read, suggestion
@@ -19,13 +20,13 @@ from models.documents.queue import QueueDocument
 from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
-from planner.read.hived import is_hived
 from planner.read.json_items import read_items
 from planner.read.kube.lookup import Tree, items, mapping, text
 from planner.read.parser import TOO_DEEP, Item
 from planner.read.sources import (
     Malformed,
     Source,
+    is_hived,
     is_node_records,
     is_slurm_output,
     is_topology_conf,
@@ -240,10 +241,8 @@ class Documents:
                 self.findings.add(finding)
         elif is_object(tree) and tree.get("kind") != "List":
             self.gatherer.add(tree, source.name)
-        elif is_hived(tree):
-            self.hived.append((source, tree))
-        elif not depth and is_slurm_output(tree):
-            self._slurm_state().add(source, tree)
+        elif is_hived(tree) or (not depth and is_slurm_output(tree)):
+            self._of_system(source, tree)
         elif depth and (found := as_object(tree)) is not None:
             self.gatherer.add(found, source.name)
             what = "kind or apiVersion is unreadable; the kind is inferred from its fields"
@@ -253,6 +252,22 @@ class Documents:
         elif self._is_list(source, tree, path, depth):
             for i, item in enumerate(tree["items"]):
                 yield from self._unwrap(source, item, (*path, "items", i), depth + 1)
+
+    def _of_system(self, source: Source, tree: dict[str, Any]) -> None:
+        """A document of another system."""
+        if not is_hived(tree):
+            if self._reads("slurm", source):
+                self._slurm_state().add(source, tree)
+        elif self._reads("hived", source):
+            self.hived.append((source, tree))
+
+    def _reads(self, system: str, source: Source) -> bool:
+        """Whether this program has the reader of another system's files; else the file is a fault."""
+        if find_spec(f"planner.read.{system}") is not None:
+            return True
+        what = f"a file of {system}, which this program does not read"
+        self.findings.fault(Fault(what, "install it with that reader", source.name, 1, 1))
+        return False
 
     def _slurm_state(self) -> SlurmState:
         """What Slurm's commands wrote, of all files."""
@@ -269,6 +284,8 @@ class Documents:
             return False
         if source.rest is not None:
             self.findings.fault(too_long(source.name))
+        elif not self._reads("slurm", source):
+            return True
         elif topology:
             self._topology(source)
         else:

@@ -46,12 +46,6 @@ TWICE = "has a name that another queue has; it is left out"
 BAD_NAME = "has a name that no queue can have; it is left out"
 
 
-def is_hived(tree: Tree) -> bool:
-    """Whether a document is a configuration of HiveD."""
-    parts = (tree.get("physicalCluster"), tree.get("virtualClusters"))
-    return "kind" not in tree and all(isinstance(part, dict) for part in parts)
-
-
 def virtual_clusters(trees: Sequence[tuple[Source, Tree]]) -> list[str]:
     """The names of the virtual clusters that are read, of all files."""
     names = (str(name) for _, tree in trees for name in mapping(tree, "virtualClusters"))

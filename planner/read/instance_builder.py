@@ -14,8 +14,9 @@ from models.documents.canonical import reference_time
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import Hold
 from models.documents.policy import PolicyDocument, Reservations
+from models.documents.queue import QueueDocument
 from models.hardware import FindModel
-from models.instance.cluster import Node
+from models.instance.cluster import Cluster, Node
 from models.instance.gang import Gang, turn
 from models.instance.gpu_units import in_gpu_units
 from models.instance.instance import Instance
@@ -47,7 +48,6 @@ from planner.read.compact_queues import read_queues
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
 from planner.read.group_slices import with_group_slices
-from planner.read.hived import read_hived
 from planner.read.sources import KUBECTL
 from planner.read.unkeepable_promises import check_rates, remark_promises, remark_speeds
 from planner.read.validation import Entry
@@ -214,16 +214,8 @@ def build(
     if findings:
         findings.raise_all()
     merged.cluster = with_all_instances(merged.cluster, gangs)
-    # A Queue document counts instead of a virtual cluster of HiveD with its name.
-    hived = read_hived(
-        documents.hived,
-        merged.cluster,
-        [entry.document.metadata.name for entry in documents.queues],
-        findings,
-        documents.remarks,
-    )
     queues = read_queues(
-        [*documents.queues, *cluster.queues, *hived],
+        [*documents.queues, *cluster.queues, *_hived(documents, merged.cluster)],
         merged,
         documents.remarks,
         observed=live or documents.objects is not None or documents.slurm is not None,
@@ -272,6 +264,16 @@ def build(
         states_max_gangs=document is not None and document.spec.states_max_gangs,
         left_out=cluster.left_out,
     )
+
+
+def _hived(documents: Documents, cluster: Cluster) -> list[Entry[QueueDocument]]:
+    """The virtual clusters of HiveD; a Queue document counts instead of one with its name."""
+    if not documents.hived:
+        return []
+    from planner.read.hived import read_hived  # only where there is one
+
+    taken = [entry.document.metadata.name for entry in documents.queues]
+    return read_hived(documents.hived, cluster, taken, documents.findings, documents.remarks)
 
 
 def _collected(

@@ -291,6 +291,12 @@ def is_node_records(text: str) -> bool:
     return _NODE_RECORDS.match(text) is not None
 
 
+def is_hived(tree: dict[str, object]) -> bool:
+    """Whether a document is a configuration of HiveD."""
+    parts = (tree.get("physicalCluster"), tree.get("virtualClusters"))
+    return "kind" not in tree and all(isinstance(part, dict) for part in parts)
+
+
 SLURM_LISTS = {
     "nodes": "real_memory", "jobs": "job_id", "sinfo": "partition", "partitions": "", "reservations": "",
 }  # fmt: skip

@@ -23,7 +23,7 @@ from planner.cli.doctor_gate import check_gate
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.rights import GATE
 from planner.cluster.start_records import StartRecords
-from planner.read.kube.pods.asks import OF_PARTS
+from planner.read.kube.dialect_registry import gpu_systems
 
 Tree = dict[str, Any]
 
@@ -60,7 +60,9 @@ def test_pods_with_gpus_of_the_queues_that_opted_in_get_the_gate(
     assert gates(pod(CASES[queues][gated][name]), annotations) is gated
 
 
-@pytest.mark.parametrize("name", sorted({*GPU_RESOURCES, *OF_PARTS}))
+@pytest.mark.parametrize(
+    "name", sorted({*GPU_RESOURCES, *(part for one in gpu_systems() for part in one.parts)})
+)
 def test_every_resource_that_planning_takes_for_gpus_gets_the_gate(name: str) -> None:
     assert gates(pod({"container": {"limits": {name: "1"}}}), {})
 

@@ -34,7 +34,7 @@ LIMITS = {
     "planner.read.kube.pruning.MAX_TEXT": "| 1,000; 4,096",
     "planner.read.kube.pods.pod_rules.MAX_RULES": "| 20 | the gang",
     "planner.read.kube.pods.pods.MAX_PRIORITY": "2,000,000,000",
-    "planner.read.kube.pods.asks.MAX_POD_GPUS": "| 100,000; 10^15",
+    "planner.read.kube.dialects.gpus.MAX_POD_GPUS": "| 100,000; 10^15",
     "planner.read.kube.templates.waiting.MAX_PODS": "| 10,000; 50,000",
     "planner.read.parser.MAX_ALIASED": "stand for | 100,000",
     "planner.read.plan_files.MAX_PLAN_BYTES": "512 MiB",

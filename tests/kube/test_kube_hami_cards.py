@@ -11,11 +11,9 @@ from kube_nodes import gpus_of
 
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.hami import whole_cards
+from planner.read.kube.dialects.hami import REGISTER, whole_cards
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.records import KubeNode
-
-REGISTER = "hami.io/node-nvidia-register"
 
 
 def entry(index: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  # fields of JSON
@@ -69,4 +67,4 @@ def test_a_card_that_hami_counts_as_sick_is_not_given() -> None:
     ],
 )
 def test_a_registration_that_is_odd_gives_no_cards(register: str) -> None:
-    assert whole_cards({REGISTER: register}) is None
+    assert whole_cards(REGISTER, {REGISTER: register}) is None

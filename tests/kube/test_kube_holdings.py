@@ -12,7 +12,7 @@ from strategies import texts
 
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import holding_readers
+from planner.read.kube.dialect_registry import gpu_systems, holding_readers
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.pods.asks import gpu_ask
 
@@ -85,7 +85,7 @@ def test_ack_shares_are_found_by_container() -> None:
 def test_resource_names_mean_whole_gpus_or_parts_of_them(
     amounts: dict[str, int], gpus: int, part: bool, shares: int
 ) -> None:
-    found = gpu_ask(amounts, {}, KubernetesPolicy().gpu_resources, {})
+    found = gpu_ask(amounts, {}, KubernetesPolicy().gpu_resources, {}, gpu_systems())
     assert (found.gpus, found.shares > 0, found.shares) == (gpus, part, shares)
 
 

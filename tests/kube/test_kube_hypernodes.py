@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kube_levels import Tree, exact, found, hypernode, names, node, regex
 
-from planner.read.kube.levels import hypernodes
+from planner.read.kube.dialects import hypernodes
 
 NODES = [node(f"n{i}", {"a/rack": f"k{i // 2}", "a/half": str(i // 4)}) for i in range(8)]
 

@@ -7,7 +7,7 @@ crash left. Errors become events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from models.apply.live_state import LivePod
@@ -25,7 +25,16 @@ from planner.cluster.backends.dra_devices import (
     key_of,
 )
 from planner.cluster.pages import NotServedError
-from planner.cluster.transport import MERGE, Reply, Transport, Tree, core, grouped
+from planner.cluster.transport import (
+    MERGE,
+    RESOURCE_SLICES,
+    Reply,
+    Right,
+    Transport,
+    Tree,
+    core,
+    grouped,
+)
 from planner.cluster.writes import event_of
 from planner.errors import NotPermittedError, UnavailableError
 from planner.read.kube.devices.claims import claim_name
@@ -57,9 +66,25 @@ class Dra(Backend):
         "exactly those; the API server does not stop another scheduler from allocating one of them"
     )
 
+    install = "install a DRA driver"
+
     def __init__(self) -> None:
         """Devices are read with the first pod."""
         self._devices: Devices | None = None
+
+    def absent(self, wire: Transport) -> str | None:
+        served = (wire.send("GET", f"{path}?limit=1").ok for path in RESOURCE_SLICES)
+        return None if any(served) else "this cluster does not serve ResourceSlices"
+
+    def rights(self, namespace: str | None) -> list[Right]:
+        """To allocate a claim: finalizer, allocation, reservation.
+
+        The API server checks the last one without a namespace, so no tenant alone can grant it.
+        """
+        claim = Right("get", GROUP, "resourceclaims", namespace=namespace)
+        patch = replace(claim, verb="patch")
+        anywhere = replace(patch, subresource="binding", namespace=None)
+        return [claim, patch, replace(patch, subresource="status"), anywhere]
 
     def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """None. A pod without claims can only take whole nodes."""
@@ -486,3 +511,6 @@ def _assign(found: Sequence[Want], devices: Iterable[Device]) -> Chosen:
     """The next devices, as many as each request needs; ``devices`` may be a shared iterator."""
     wanted = [want for want in found for _ in range(want.count)]
     return list(zip(wanted, devices, strict=False))
+
+
+BACKEND = Dra

@@ -7,18 +7,23 @@ Read in the source of KAI 0.17, whose internal contract this is.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, Gone, Rejected
 from models.apply.terms import MANAGER
 from planner.cluster.backends.base import Backend
 from planner.cluster.pages import is_served
-from planner.cluster.transport import Reply, Transport, Tree, grouped
+from planner.cluster.transport import Reply, Right, Transport, Tree, grouped
 from planner.cluster.writes import event_of
 from planner.read.kube.lookup import mapping, objects, text, texts
 
 GROUP, VERSION, PLURAL = "scheduling.run.ai", "v1alpha2", "bindrequests"
 SCHEDULER = "kai-scheduler"
+
+BINDING = Right("get", GROUP, PLURAL)
+"""To have pods bound by KAI."""
 
 OURS = {"app.kubernetes.io/managed-by": MANAGER}
 
@@ -37,6 +42,13 @@ class Kai(Backend):
         f"pods of {SCHEDULER} are bound by KAI's binder, by a BindRequest each; "
         "the node chooses which of its GPUs a pod gets"
     )
+
+    install = "install KAI 0.17"
+    asked = (replace(BINDING, verb="list"),)
+
+    def rights(self, namespace: str | None) -> list[Right]:
+        binding = replace(BINDING, namespace=namespace)
+        return [binding, *(replace(binding, verb=one) for one in ("create", "delete"))]
 
     def unserved(self, wire: Transport) -> str | None:
         return None if is_served(wire, GROUP, VERSION, PLURAL) else _UNSERVED
@@ -126,3 +138,6 @@ def _deleted(wire: Transport, path: str, there: Reply) -> Event:
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
     reply = wire.send("DELETE", path, body)
     return Done() if reply.ok or reply.status == 404 else event_of(reply)
+
+
+BACKEND = Kai

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -48,9 +49,11 @@ from planner.read.kube.queues import read_quotas
 from planner.read.kube.records import KubeGang, KubeNode, KubeObject, KubePod, Objects
 from planner.read.kube.shares import hold_beyond_resources
 from planner.read.kube.templates.waiting import expected_pods, remark_unseen
-from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry, first_error, sound_gang
+
+if TYPE_CHECKING:
+    from planner.read.slurm.levels import SlurmTopology
 
 MAX_LEFT_OUT = 20
 """Schedulers of waiting pods that are not planned and that a plan names."""
@@ -72,7 +75,7 @@ def assemble(
     """One Cluster, its gangs and queues, and ``partial_gpu_names``. Needs at least one Node.
 
     ``topology``: a topology file; its levels take precedence over those of the objects. ``queues``: those of
-    Queue documents, by name their parents. ``pinned``: the nodes of HiveD's pinned cells, by id.
+    Queue documents, by name their parents. ``pinned``: the nodes of pinned cells, by id.
     """
     remarks, findings = documents.remarks, documents.findings
     settings = policy.kubernetes

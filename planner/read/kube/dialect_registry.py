@@ -28,7 +28,8 @@ from planner.read.kube.dialects.base import (
     Scale,
     owner_line,
 )
-from planner.read.kube.dialects.quotas import QuotaReader
+from planner.read.kube.dialects.gpus import GpuSystem
+from planner.read.kube.dialects.quotas import CellReader, QuotaReader
 from planner.read.kube.lookup import mapping
 from planner.read.kube.records import KubeObject, Objects, once
 
@@ -128,6 +129,10 @@ def holding_readers() -> tuple[HoldingReader, ...]:
     return tuple(reader for dialect in DIALECTS for reader in dialect.holdings)
 
 
+def gpu_systems() -> tuple[GpuSystem, ...]:
+    return tuple(system for dialect in reversed(DIALECTS) for system in dialect.gpus)
+
+
 def makers() -> dict[tuple[str, ...], Makes]:
     """By API group and kind."""
     return {kind: makes for dialect in DIALECTS for kind, makes in dialect.makes.items()}
@@ -155,6 +160,11 @@ def asked_topology(annotations: dict[str, str], job_size: int) -> Asked:
     """What the annotations of a pod ask of the topology: of the first dialect that finds anything."""
     found = (one.topology(annotations, job_size) for one in DIALECTS if one.topology is not None)
     return next((one for one in found if one != ASKS_NOTHING), ASKS_NOTHING)
+
+
+def cell_readers() -> dict[str, CellReader]:
+    """By the name of the dialect."""
+    return {one.name: one.cells for one in DIALECTS if one.cells is not None}
 
 
 def scales() -> dict[tuple[str, str], Scale]:

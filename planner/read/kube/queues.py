@@ -22,9 +22,8 @@ from models.instance.policy import KubernetesPolicy
 from models.instance.queue import Amount
 from models.units import shown
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import quota_readers
-from planner.read.kube.dialects import hived
-from planner.read.kube.dialects.quotas import Quota, QuotaSources
+from planner.read.kube.dialect_registry import cell_readers, quota_readers
+from planner.read.kube.dialects.quotas import CellReader, Quota, QuotaSources
 from planner.read.kube.gangs.terms import HOLDS
 from planner.read.kube.lookup import distinct, is_name
 from planner.read.kube.node_documents import Json
@@ -90,7 +89,7 @@ class Quotas:
     ) -> None:
         """Set the queue of each gang to the name of the one that it is in; None if it is in none.
 
-        ``pinned``: the nodes of HiveD's pinned cells by id; a gang that names one is kept to them.
+        ``pinned``: the nodes of pinned cells by id; a gang that names one is kept to them.
         """
         if not self.own and not self.quotas:
             return
@@ -110,10 +109,11 @@ class Quotas:
                     gang.queue = name
                     where = "in no queue" if name is None else f"in queue {name}"
                     self.sources.remarks.add(gang.subject, HOLDS.format(where))
-            if "HiveD" in found:
-                lent = all(hived.is_opportunistic(pod.annotations) for pod in gang.pods())
-                gang.preemptible = gang.preemptible or lent
-                _keep_to_cells(gang, pinned)
+            for system, reader in cell_readers().items():
+                if system in found:
+                    lent = all(reader.lent(pod.annotations) for pod in gang.pods())
+                    gang.preemptible = gang.preemptible or lent
+                    _keep_to_cells(gang, system, reader, pinned)
 
     def _remark_unknown(self, gang: KubeGang, name: str) -> None:
         local = self.sources.api.of("LocalQueue", "kueue.x-k8s.io")
@@ -279,15 +279,17 @@ def _in_integers(weights: Mapping[Key, Fraction]) -> dict[Key, int]:
     }
 
 
-def _keep_to_cells(gang: KubeGang, pinned: Mapping[str, frozenset[str]]) -> None:
-    """Pods that name a pinned cell of HiveD go to its nodes alone; without such a cell the gang waits."""
+def _keep_to_cells(
+    gang: KubeGang, system: str, reader: CellReader, pinned: Mapping[str, frozenset[str]]
+) -> None:
+    """Pods that name a pinned cell go to its nodes alone; without such a cell the gang waits."""
     narrower, cells = Narrower(), dict[str, Term]()
     for pod in gang.pods():
-        name = hived.pinned_cell(pod.annotations)
+        name = reader.pinned(pod.annotations)
         if name is None:
             continue
         if not pinned.get(name):
-            problem = f"HiveD's pinned cell {shown(name)}, which is not one of nodes in its file"
+            problem = f"{system}'s pinned cell {shown(name)}, which is not one of nodes in its file"
             gang.problems = tuple(dict.fromkeys((*gang.problems, problem)))
             continue
         nodes = tuple(sorted(pinned[name]))

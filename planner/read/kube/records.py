@@ -226,7 +226,8 @@ class KubeNode(_Read):
     of this ``board``. ``mig_mode``: indices of healthy GPUs that give instances, and none whole;
     ``mig_kinds``: which. ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: indices
     of unhealthy GPUs. ``withheld``: MIG instances, and parts alike, that are not offered now, as they change
-    or are sick. ``failed_at``: when it last failed or came back, in seconds since 1970.
+    or are sick. ``cards``: indices of the GPUs that it registered, by uuid. ``failed_at``: when it last
+    failed or came back, in seconds since 1970.
     """
 
     object: KubeObject
@@ -250,6 +251,7 @@ class KubeNode(_Read):
     topology_only: bool = False
     sick: tuple[int, ...] = ()
     withheld: Counter[str] = field(default_factory=Counter)
+    cards: dict[str, int] = field(default_factory=dict)
     failed_at: int | None = None
 
     @property
@@ -261,10 +263,10 @@ class KubeNode(_Read):
 Group = tuple[str, str]
 
 Share = int | str | Group
-"""A GPU that pods may hold together: its index, or if that is unknown any name or KAI's group.
+"""A GPU that pods may hold together: its index, or if that is unknown any name or group.
 
 A group is (namespace, name): a pod can be labelled with any group, so only those of one namespace share,
-and the pod that reserves it for everyone, in a namespace of KAI, has the namespace "".
+and the pod that reserves it for everyone, in a namespace of their system, has the namespace "".
 """
 
 

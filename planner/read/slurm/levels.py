@@ -12,7 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
 from models.documents.base import NAME_HINT, suggestion
@@ -23,6 +23,7 @@ from models.units import InvalidValueError, shown
 from planner.errors import Fault
 from planner.read.findings import Findings, Remark, Remarks
 from planner.read.kube.lookup import is_name
+from planner.read.level_domains import Domains
 from planner.read.parser import match_end
 from planner.read.slurm.fields import pieces
 from planner.read.sources import Source, printable
@@ -44,26 +45,6 @@ SWITCH, BLOCK, SIZES = "SwitchName", "BlockName", "BlockSizes"
 BLOCK_LEVEL = "block"
 _LINES = {SWITCH: ("Switches", "Nodes", "LinkSpeed"), BLOCK: ("Nodes",), SIZES: ()}
 _NO_NODES = "write SwitchName=... Nodes=..., or BlockName=... Nodes=..."
-
-
-@dataclass(frozen=True, slots=True)
-class Domains:
-    """Levels, widest first. ``domains``: by node, in order, one name a level, None where a node is alone."""
-
-    levels: tuple[Level, ...] = ()
-    domains: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
-
-    @property
-    def names(self) -> list[str]:
-        return [level.name for level in self.levels]
-
-    def domain(self, node: str) -> tuple[str | None, ...]:
-        """The node's domains; None at every level for a node that is not known."""
-        return self.domains.get(node, (None,) * len(self.levels))
-
-    def named_domains(self, node: str) -> dict[str, str]:
-        own = zip(self.names, self.domain(node), strict=True)
-        return {level: domain for level, domain in own if domain is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ How to write one, with LeaderWorkerSet (``leaderworkerset.py``) as the example:
    of it); ``describe``: the roles of that object and their sizes; ``role_index``: role and number of a pod. A
    scheduler that groups pods itself has a ``GroupReader`` in its place.
 3. ``leader_worker_pods``: the pods that an object which waits would have, for ``Makes``. A system that keeps
-   pods of others' workloads back has a ``Holder``, one that shares out GPUs a ``QuotaReader``.
+   pods of others' workloads back has a ``Holder``, one that shares out GPUs a ``QuotaReader``, one that gives
+   GPUs or parts of them by names of its own a ``GpuSystem``.
 4. ``DIALECT``: all of this together, with the annotations that are read, and the precedence: lower than that
    of the kinds which its objects make. It is found by this name.
 

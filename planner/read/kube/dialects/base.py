@@ -6,6 +6,7 @@ A dialect reads untrusted objects: its functions are bounded and never raise.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,7 +14,9 @@ from typing import NamedTuple
 
 from models.apply.terms import GPUS
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.quotas import QuotaReader
+from planner.read.kube.dialects.gpus import GpuSystem
+from planner.read.kube.dialects.quotas import CellReader, QuotaReader
+from planner.read.kube.levels.node_domains import Tiers
 from planner.read.kube.lookup import Tree, at, number
 from planner.read.kube.records import (
     Key,
@@ -296,6 +299,18 @@ class HoldingReader:
     read: Callable[[Mapping[str, str], KubeNode], tuple[int, ...] | None]
 
 
+@dataclass(frozen=True, slots=True)
+class TopologyReader:
+    """Objects of kind Topology, which name levels by labels of nodes: their API group, and whose they are.
+
+    ``followed``: how many nodes with GPUs follow each, by its name.
+    """
+
+    group: str
+    title: str
+    followed: Callable[[Objects, Sequence[KubeNode]], Counter[str | None]] = lambda *_: Counter()
+
+
 class MadePod(NamedTuple):
     """What sets one pod apart: its name, the labels its controller adds, and an owner reference.
 
@@ -465,6 +480,9 @@ class Dialect:
     all of that domain. ``without``: what a run does without the right to list a resource, in words; without
     those to the others it does not begin. ``scales``: kinds whose ``scale`` sets the number of pods.
     ``topology``: what the annotations of a pod ask; the default size of slices is that of its Job, or 0.
+    ``controller_topology``: what those of a controller ask; ``segments``: the slices that those of a pod, and
+    of its controller, ask, and what is wrong with them. ``topologies``, ``tiers``: levels that its objects
+    define. ``gpus``: how it gives GPUs or parts of them.
     ``report_unseen``: a remark where it is at work, and the input has no list of what waits without pods.
     ``requests``: those that a plan answers, of workloads without pods.
     """
@@ -474,10 +492,21 @@ class Dialect:
     groups: tuple[GroupReader, ...] = ()
     controller: ControllerReader | None = None
     holdings: tuple[HoldingReader, ...] = ()
+    gpus: tuple[GpuSystem, ...] = ()
+    topologies: TopologyReader | None = None
+    tiers: Callable[[Objects, Sequence[KubeNode], Remarks], Tiers] | None = None
     quotas: QuotaReader | None = None
+    cells: CellReader | None = None
     makes: Mapping[tuple[str, str], Makes] = field(default_factory=dict)
     holder: Holder | None = None
     topology: Callable[[dict[str, str], int], Asked] | None = None
+    controller_topology: Callable[[Mapping[str, str], Objects], Asked] | None = None
+    segments: (
+        Callable[
+            [Mapping[str, str], Mapping[str, str], Objects], tuple[SliceAsk | None, str | None]
+        ]
+        | None
+    ) = None
     report_unseen: Callable[[Objects, Remarks], None] | None = None
     requests: Callable[[Objects], Iterable[PlacementRequest]] | None = None
     kinds: str = ""

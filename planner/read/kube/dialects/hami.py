@@ -5,14 +5,29 @@ An unknown uuid makes a pod's list unreadable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from models.mig import Board
+from models.gpu_shares import CORES, MOST_GPUS, Part
+from models.mig import board_named, resource_of
+from planner.read.findings import Remarks
 from planner.read.kube.dialects import base
+from planner.read.kube.dialects.gpus import (
+    MALFORMED,
+    MAX_POD_GPUS,
+    MOST_MIB,
+    NVIDIA,
+    WHOLE,
+    Ask,
+    CardReader,
+    Cards,
+    GpuSystem,
+    indices_by_uuid,
+)
 from planner.read.kube.lookup import Tree, flag, items, mapping, number, objects, text, whole
-from planner.read.kube.records import MAX_GPUS, KubeNode, MigKind
+from planner.read.kube.pods.requests import container_amounts
+from planner.read.kube.records import MAX_GPUS, Device, KubeNode, KubeObject, KubePod, MigKind
 
 PODS = (
     "hami.io/vgpu-devices-allocated",
@@ -21,7 +36,6 @@ PODS = (
 )
 REGISTER = "hami.io/node-nvidia-register"
 VOLCANO_REGISTER = "volcano.sh/node-vgpu-register"
-NODES = (REGISTER, VOLCANO_REGISTER)
 USE = "nvidia.com/use-gpuuuid"
 AVOID = "nvidia.com/nouse-gpuuuid"
 MODE = "nvidia.com/vgpu-mode"
@@ -30,7 +44,25 @@ MODE = "nvidia.com/vgpu-mode"
 MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 PREFERENCE = "nvidia.com/mig-profile-preference"
 
-ALL_CORES = 100
+GPUMEM, VGPU = "nvidia.com/gpumem", "volcano.sh/vgpu-number"
+_RESOURCES = {
+    GPUMEM: (NVIDIA, GPUMEM, "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"),
+    VGPU: (
+        VGPU,
+        "volcano.sh/vgpu-memory",
+        "volcano.sh/vgpu-memory-percentage",
+        "volcano.sh/vgpu-cores",
+    ),
+}
+"""Resources that count the GPUs, memory in MiB, memory in percent and cores in percent of a container."""
+
+NO_PROFILE = "more GPU memory than any MIG profile of the nodes has"
+SEVERAL_PROFILES = "GPU memory for which nodes have different MIG profiles"
+NO_MEMORY = "a MIG instance without memory in MiB"
+PREFERRED = "a preference of MIG profiles"
+SEVERAL = "parts of GPUs in several containers of one pod"
+
+_ALL = 100
 """Percent."""
 
 
@@ -96,7 +128,7 @@ def _cards(written: str, *, volcano: bool) -> Iterator[Card]:
         index = number(fields[7]) if len(fields) > 7 and not volcano else place
         healthy, partitioned = fields[health : health + 1] == ["true"], fields[mode:][:1] == ["mig"]
         pods, memory, cores = (number(one) or 0 for one in (*fields[1:4], "", "", "")[:3])
-        cores = ALL_CORES if volcano else cores
+        cores = _ALL if volcano else cores
         yield Card(uuid, index if uuid else None, healthy, partitioned, memory, cores, pods)
 
 
@@ -107,52 +139,28 @@ def _fields(written: str) -> Iterator[list[str]]:
             yield [field.strip() for field in entry.split(",")]
 
 
-def _registrations(annotations: Mapping[str, str]) -> Iterator[tuple[Card, ...]]:
-    for key in NODES:
-        yield registration(annotations.get(key) or "", volcano=key == VOLCANO_REGISTER)
+def _registered(key: str, annotations: Mapping[str, str]) -> tuple[Card, ...]:
+    return registration((annotations.get(key) or "").strip(), volcano=key == VOLCANO_REGISTER)
 
 
-def registered(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Index of every uuid that a node registered."""
-    cards = (card for cards in _registrations(annotations) for card in cards)
+def registered(key: str, annotations: Mapping[str, str]) -> dict[str, int]:
+    """Index of every uuid that a node registered under an annotation."""
+    cards = _registered(key, annotations)
     return {card.uuid: card.index for card in cards if card.index is not None}
 
 
-def count_registered(annotations: Mapping[str, str]) -> int:
-    """How many cards a node registered, whatever their indices."""
-    found = _registrations(annotations)
-    return min(MAX_GPUS, max(sum(bool(card.uuid) for card in cards) for cards in found))
-
-
-@dataclass(frozen=True, slots=True)
-class Cards:
-    """Cards of a node, numbered from 0 to ``count`` - 1, all whole or all in MIG mode.
-
-    ``sick``: unhealthy ones, ascending. ``memory_MiB``, ``cores``, ``pods``: the least that any of them has;
-    ``alike``: all have as much memory. ``key``: the annotation that registers them. ``kinds``: what each can
-    have.
-    """
-
-    count: int
-    sick: tuple[int, ...] = ()
-    memory_MiB: int = 0  # noqa: N815  # a unit
-    cores: int = 0
-    pods: int = 0
-    alike: bool = True
-    key: str = REGISTER
-    kinds: tuple[MigKind, ...] = ()
-
-    def board(self, boards: Sequence[Board]) -> Board | None:
-        """The one of these boards that has such instances just there; None if several have, or none."""
-        found = [board for board in boards if all(map(partial(_is_of, board), self.kinds))]
-        return found[0] if len(found) == 1 else None
+def _count(key: str, annotations: Mapping[str, str]) -> int:
+    return sum(bool(card.uuid) for card in _registered(key, annotations))
 
 
 def whole_cards(
-    annotations: Mapping[str, str], key: str = REGISTER, *, in_mig_mode: bool = False
+    key: str, annotations: Mapping[str, str], *, in_mig_mode: bool = False
 ) -> Cards | None:
-    """The cards of a node; None if none are registered there, some are partitioned, or misnumbered."""
-    cards = registration((annotations.get(key) or "").strip(), volcano=key == VOLCANO_REGISTER)
+    """The cards of a node; None if none are registered there, some are partitioned, or misnumbered.
+
+    ``in_mig_mode``: None if some are not in MIG mode, or have other instances.
+    """
+    cards = _registered(key, annotations)
     indices = sorted(-1 if card.index is None else card.index for card in cards)
     if indices != list(range(len(cards))) or not 0 < len(cards) <= MAX_GPUS:
         return None
@@ -163,30 +171,14 @@ def whole_cards(
     memories = {card.memory_MiB for card in cards}
     return Cards(
         len(cards),
+        VGPU if key == VOLCANO_REGISTER else NVIDIA,
         tuple(sorted(card.index or 0 for card in cards if not card.healthy)),
         min(memories),
         min(card.cores for card in cards),
         min(card.pods for card in cards),
         alike=len(memories) == 1,
-        key=key,
         kinds=cards[0].kinds,
     )
-
-
-def mig_cards(annotations: Mapping[str, str]) -> Cards | None:
-    """The cards of a node; None if some are not in MIG mode, are misnumbered, or have other instances."""
-    return whole_cards(annotations, in_mig_mode=True)
-
-
-def _is_of(board: Board, kind: MigKind) -> bool:
-    profile = board.profile(kind.profile)
-    places = () if profile is None else [(start, profile.size) for start in profile.starts]
-    return bool(places) and kind.places == frozenset(places)
-
-
-def wants_instance(annotations: Mapping[str, str]) -> bool:
-    """Whether a pod asks for an instance, or HAMi has chosen one for it."""
-    return annotations.get(MODE) == "mig" or MIG_ALLOCATIONS in annotations
 
 
 def mig_allocation(annotations: Mapping[str, str]) -> tuple[str, str, tuple[int, int]] | None:
@@ -197,12 +189,6 @@ def mig_allocation(annotations: Mapping[str, str]) -> tuple[str, str, tuple[int,
     uuid, profile = text(found[0], "gpuUUID"), text(found[0], "profile")
     place = _place(mapping(found[0], "placement"))
     return (uuid, profile, place) if uuid and profile and place[1] else None
-
-
-def indices_by_uuid(node: KubeNode) -> dict[str, int]:
-    """Index of every GPU uuid that the node's registration or its ResourceSlices name."""
-    slices = {device.uuid: device.index for device in node.devices if device.uuid is not None}
-    return registered(node.object.annotations) | slices
 
 
 def allocated(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
@@ -247,9 +233,160 @@ def chosen(annotations: Mapping[str, str], node: KubeNode, gpus: int) -> tuple[i
     return tuple(indices) if len(indices) == len(uuids) == gpus else None
 
 
+# What pods ask, as ``resourcereqs`` in pkg/scheduler/api/devices/nvidia/vgpu of volcano-sh/volcano has it
+
+
+def _asks_beside(amounts: Mapping[str, int], gpus: int) -> bool:
+    """Whether a pod asks for parts of HAMi's cards: all of their memory or cores are no parts."""
+    _, memory, *percents = _RESOURCES[GPUMEM]
+    full = _ALL * max(1, gpus)
+    return memory in amounts or any(amounts.get(one, full) < full for one in percents)
+
+
+def _asking(by: str, pod: KubeObject, which: str = "containers") -> list[dict[str, int]]:
+    names = _RESOURCES[by]
+    return [one for one in container_amounts(pod.tree, which) if any(map(one.get, names))]
+
+
+def _part(by: str, ask: Ask, pod: KubeObject, scheduler: str) -> Ask | None:
+    """What containers ask of the cards; without memory they get all of it. None if they ask for none."""
+    del scheduler
+    asking, (count, *names) = _asking(by, pod), _RESOURCES[by]
+    if ask.by is not None or not any(name in one for one in asking for name in (*names, VGPU)):
+        return None
+    gpus = sum(amounts.get(count) or 1 for amounts in asking)
+    parts = [_card_part(*(amounts.get(name, 0) for name in names)) for amounts in asking]
+    part = parts[0]
+    whole = all(one == WHOLE for one in parts)
+    if part is None or None in parts or (gpus > MOST_GPUS and not whole):
+        return ask.with_problem(MALFORMED)
+    if (len(asking) > 1 and not whole) or _asking(by, pod, "initContainers"):
+        return ask.with_problem(SEVERAL)
+    if pod.annotations.get(MODE) == "mig":
+        return ask
+    if whole:
+        return Ask(min(gpus, MAX_POD_GPUS), count)
+    return replace(ask, part=replace(part, gpus=gpus), resource=by)
+
+
+def _card_part(memory: int, percent: int, cores: int) -> Part | None:
+    """The part, WHOLE for a GPU of its own, which all cores mean as well; None if there is none."""
+    if cores > _ALL or percent > _ALL or memory > MOST_MIB:
+        return None
+    if cores == _ALL or (not memory and percent in (0, _ALL)):
+        return WHOLE
+    return Part.memory(memory, cores) if memory else Part.fraction(10 * percent, cores)
+
+
+def held_part(part: Part, annotations: Mapping[str, str], memory_MiB: int | None) -> Part:  # noqa: N803
+    """What a pod holds that asked for this part: what its scheduler wrote if that is more.
+
+    ``memory_MiB``: of the card.
+    """
+    memory, percent = held_amounts(annotations, part.gpus) or (0, 0)
+    if memory > MOST_MIB or percent > _ALL or (part.permille and not memory_MiB):
+        return part
+    asked = part.memory_MiB or -(-part.permille * (memory_MiB or 0) // CORES)
+    if memory <= asked and 10 * percent <= part.cores_permille:
+        return part
+    cores = max(percent, -(-part.cores_permille // 10))
+    return replace(Part.memory(max(asked, memory), cores), gpus=part.gpus)
+
+
+def _instance(
+    ask: Ask,
+    pod: KubePod,
+    node: KubeNode | None,
+    kinds: Collection[tuple[MigKind, ...]],
+    remarks: Remarks,
+) -> Ask | None:
+    """The instance that a pod asks for, or has on its node; sets ``made`` of the pod. None for others.
+
+    ``kinds``: of the instances that cards of the nodes can have. HAMi takes the profile with the least
+    memory that suffices.
+    """
+    if pod.annotations.get(MODE) != "mig" and MIG_ALLOCATIONS not in pod.annotations:
+        return None
+    made = _made(pod, node, remarks)
+    asking = _asking(GPUMEM, pod.object)
+    memory = asking[0].get(GPUMEM, 0) if asking else 0
+    profiles = set(_least_profiles(memory, kinds)) if made is None else {made.profile or ""}
+    problem = None
+    if made is None:
+        several = len(asking) != 1 or asking[0].get(NVIDIA, 1) != 1
+        if several or _asking(GPUMEM, pod.object, "initContainers"):
+            problem = SEVERAL
+        elif not memory:
+            problem = NO_MEMORY
+        elif pod.annotations.get(PREFERENCE) is not None:
+            problem = PREFERRED
+        elif len(profiles) != 1:
+            problem = SEVERAL_PROFILES if profiles else NO_PROFILE
+    if problem is not None:
+        return ask.with_problem(problem)
+    pod.made = () if made is None else (made,)
+    return Ask(counted=((resource_of(profiles.pop()), 1),))
+
+
+def _least_profiles(memory: int, kinds: Collection[tuple[MigKind, ...]]) -> Iterator[str]:
+    for own in kinds:
+        enough = [(one.memory_MiB, one.profile) for one in own if one.memory_MiB >= memory]
+        if enough:
+            yield min(enough)[1]
+
+
+def _made(pod: KubePod, node: KubeNode | None, remarks: Remarks) -> Device | None:
+    """The instance that HAMi has chosen for the pod; None if it has not, or nobody knows which."""
+    if node is None or MIG_ALLOCATIONS not in pod.annotations:
+        return None
+    found, board = mig_allocation(pod.annotations), board_named(node.board or "")
+    if found is not None and board is not None:
+        uuid, name, (start, size) = found
+        index, profile = node.cards.get(uuid), board.profile(name)
+        there = profile is not None and size == profile.size and start in profile.starts
+        if there and index is not None and index in node.mig_mode:
+            slices = board.slices(name, start)
+            return Device("hami", node.name, f"{uuid}/{start}", index, profile=name, slices=slices)
+    what = f"its annotation {MIG_ALLOCATIONS} names no instance that a card of its node can have"
+    remarks.add(pod.subject, what, "no card of the node gets other instances")
+    return None
+
+
+def _cards_of(key: str, backend: str = "") -> CardReader:
+    return CardReader(
+        key,
+        partial(registered, key),
+        partial(_count, key),
+        partial(whole_cards, key),
+        partial(whole_cards, key, in_mig_mode=True),
+        backend,
+    )
+
+
 DIALECT = base.Dialect(
     "HAMi",
     precedence=120,
     holdings=(base.HoldingReader("HAMi annotation of devices", PODS, allocated),),
+    gpus=(
+        GpuSystem(
+            name=GPUMEM,
+            annotations=(MODE,),
+            parts=_RESOURCES[GPUMEM][1:],
+            beside=_asks_beside,
+            part=partial(_part, GPUMEM),
+            held=held_part,
+            instance=_instance,
+            chosen=chosen,
+            cards=_cards_of(REGISTER, "hami"),
+        ),
+        GpuSystem(
+            name=VGPU,
+            parts=_RESOURCES[VGPU],
+            counter=VGPU,
+            part=partial(_part, VGPU),
+            held=held_part,
+            cards=_cards_of(VOLCANO_REGISTER),
+        ),
+    ),
     annotations=f"{USE} {AVOID} {MODE} {PREFERENCE} {MIG_ALLOCATIONS} {REGISTER}",
 )

@@ -6,11 +6,20 @@ The bind info is long and untrusted: it is searched, never parsed whole.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from models.instance.policy import KubernetesPolicy
 from planner.read.kube.dialects import base
+from planner.read.kube.dialects.gpus import Ask, GpuSystem
+from planner.read.kube.dialects.quotas import CellReader
 from planner.read.kube.lookup import number
-from planner.read.kube.records import KubeNode
+from planner.read.kube.pods.placement import DEFAULT_SCHEDULER
+from planner.read.kube.records import Group, KubeNode, KubePod
+
+ENABLE = "hivedscheduler.microsoft.com/pod-scheduling-enable"
+"""A resource that pods of HiveD request, whatever their GPUs."""
+NO_HIVED = "requests GPUs from HiveD, which is not its scheduler; it holds none"
+HINT = "list HiveD's scheduler under kubernetes.otherSchedulers in a Policy"
 
 ISOLATION = (
     "hivedscheduler.microsoft.com/pod-leaf-cell-isolation",
@@ -82,9 +91,33 @@ def is_opportunistic(annotations: Mapping[str, str]) -> bool:
     return _in_spec(annotations, _NEGATIVE) is not None
 
 
+def _asks(amounts: Mapping[str, int], annotations: Mapping[str, str]) -> Ask | None:
+    del annotations
+    return Ask(by=ENABLE, problems=("GPUs requested from HiveD",)) if ENABLE in amounts else None
+
+
+def _number(pod: KubePod, node: KubeNode | None) -> int:
+    """GPUs of a pod: on a node at least one."""
+    cells = requested_cells(pod.annotations) or 0
+    return cells or (0 if node is None else len(isolation(pod.annotations, node) or ()) or 1)
+
+
+def _missing(
+    pod: KubePod, ask: Ask, there: Collection[Group], policy: KubernetesPolicy
+) -> tuple[str, ...] | None:
+    del there
+    if ask.by != ENABLE:
+        return None
+    listed = policy.other_schedulers
+    works = pod.scheduler != DEFAULT_SCHEDULER if listed is None else pod.scheduler in listed
+    return () if works else (NO_HIVED, HINT)
+
+
 DIALECT = base.Dialect(
     "HiveD",
     precedence=110,
+    gpus=(GpuSystem(name=ENABLE, alone=_asks, number=_number, missing=_missing),),
+    cells=CellReader(virtual_cluster, pinned_cell, is_opportunistic),
     holdings=(
         base.HoldingReader("HiveD annotation of leaf cells", (*ISOLATION, BIND_INFO), isolation),
     ),

@@ -1,15 +1,30 @@
-"""KAI and Run:ai: the PodGroup that a pod annotation names, topology annotations, reservation pods, queues.
+"""KAI and Run:ai: the PodGroup that a pod annotation names, topology annotations, parts of GPUs, queues.
 
-KAI's Topology objects map level names and aliases to node labels.
+KAI's Topology objects map level names and aliases to node labels. Parts:
+https://github.com/kai-scheduler/KAI-Scheduler, ``pkg/common/resources/gpu_sharing.go``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from math import ceil
 
+from models.gpu_shares import CORES, MOST_GPUS, Part
+from models.instance.policy import KubernetesPolicy
 from models.instance.queue import Amount
 from planner.read.kube.dialects import base
-from planner.read.kube.dialects.hami import indices_by_uuid
+from planner.read.kube.dialects.gpus import (
+    MALFORMED,
+    MOST_MIB,
+    Ask,
+    GpuSystem,
+    indices_by_uuid,
+    is_taken,
+    share,
+)
 from planner.read.kube.dialects.quotas import (
     Quota,
     QuotaReader,
@@ -18,7 +33,16 @@ from planner.read.kube.dialects.quotas import (
     weight,
 )
 from planner.read.kube.lookup import Tree, mapping, number, objects, text, whole
-from planner.read.kube.records import KubeNode, KubeObject, KubePod, LevelAsk, Objects, SliceAsk
+from planner.read.kube.records import (
+    Group,
+    KubeNode,
+    KubeObject,
+    KubePod,
+    LevelAsk,
+    Objects,
+    Share,
+    SliceAsk,
+)
 
 GROUP = "scheduling.run.ai"
 KEY = "pod-group-name"
@@ -31,6 +55,12 @@ SEGMENT_REQUIRED = "kai.scheduler/segment-topology-required-placement"
 RESERVED = "run.ai/reserve_for_gpu_index"
 GPU_GROUP = "runai-gpu-group"
 _UUID = "GPU-"
+FRACTION, MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
+"""Annotations that ask for a part of a GPU, and of how many."""
+_MOST_DIGITS = 40
+NO_RESERVATION = (
+    "requests a part of a GPU from KAI, and no pod reserves one for it on its node; it holds none"
+)
 UNKNOWN_LEVEL = "asks for a topology level that no KAI Topology defines"
 RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
 """Namespaces of the reservation pods, each of which holds the GPU of one group of fraction pods."""
@@ -130,18 +160,85 @@ def _level(topology: str | None, name: str | None, api: Objects) -> LevelAsk | N
     return LevelAsk(label=name) if "/" in name else None
 
 
-def controller_levels(
-    annotations: dict[str, str], api: Objects
-) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
-    """(required, preferred, whether the required one is unknown) of a controller's annotations."""
-    return _levels(annotations, (TOPOLOGY, REQUIRED, PREFERRED), api)
+def topology(controller: Mapping[str, str], api: Objects) -> base.Asked:
+    """What the annotations of a controller ask for its gang."""
+    if TOPOLOGY not in controller:
+        return base.ASKS_NOTHING
+    required, preferred, unknown = _levels(controller, (TOPOLOGY, REQUIRED, PREFERRED), api)
+    return base.Asked(required, preferred, problems=(UNKNOWN_LEVEL,) if unknown else ())
 
 
-def segments(annotations: dict[str, str], api: Objects) -> tuple[SliceAsk | None, bool]:
-    """The slices that the annotations ask for, and whether their level is unknown."""
+def segments(
+    pod: Mapping[str, str], controller: Mapping[str, str], api: Objects
+) -> tuple[SliceAsk | None, str | None]:
+    """The slices that a pod, else its controller, asks for its role, and what is wrong with them."""
+    annotations = pod if SEGMENT_SIZE in pod else controller
     size, name = number(annotations.get(SEGMENT_SIZE)), annotations.get(SEGMENT_REQUIRED)
     level = _level(annotations.get(TOPOLOGY), name, api)
-    return (SliceAsk(size, level) if size and level else None), level is None and bool(name)
+    unknown = UNKNOWN_LEVEL if level is None and name else None
+    return (SliceAsk(size, level) if size and level else None), unknown
+
+
+def _asks(amounts: Mapping[str, int], annotations: Mapping[str, str]) -> Ask | None:
+    del amounts
+    if annotations.keys().isdisjoint((FRACTION, MEMORY, DEVICES)):
+        return None
+    return share(number(annotations.get(DEVICES)) or 1, FRACTION)
+
+
+def _shares(pod: KubeObject) -> bool:
+    """Whether a pod of KAI asks for a part of a GPU."""
+    asks = FRACTION in pod.annotations or MEMORY in pod.annotations
+    return asks and text(pod.tree, "spec", "schedulerName") in SCHEDULERS
+
+
+def _part(ask: Ask, pod: KubeObject, scheduler: str) -> Ask | None:
+    """``gpu-fraction`` counts before ``gpu-memory``, which is in MiB."""
+    if ask.by != FRACTION or scheduler not in SCHEDULERS:
+        return None
+    gpus = number(pod.annotations.get(DEVICES) or "1")
+    fraction, amount = pod.annotations.get(FRACTION), number(pod.annotations.get(MEMORY))
+    part = None
+    if fraction:
+        permille = _permille(fraction)
+        part = None if permille is None else Part.fraction(permille)
+    elif amount and amount <= MOST_MIB:
+        part = Part.memory(amount, 0)
+    if part is None or not gpus or gpus > MOST_GPUS:
+        return ask.with_problem(MALFORMED)
+    return replace(ask, part=replace(part, gpus=gpus), resource=FRACTION)
+
+
+def _permille(written: str) -> int | None:
+    """Thousandths of a GPU, rounded up; None for what is no part of one."""
+    if len(written) > _MOST_DIGITS or not written.isascii():
+        return None
+    try:
+        fraction = Decimal(written)
+    except InvalidOperation:
+        return None
+    if not fraction.is_finite() or not 0 < fraction < 1:
+        return None
+    permille = ceil(1000 * Fraction(fraction)) if fraction.adjusted() > -_MOST_DIGITS else 1
+    return permille if permille < CORES else None
+
+
+def _missing(
+    pod: KubePod, ask: Ask, there: Collection[Group], policy: KubernetesPolicy
+) -> tuple[str, ...] | None:
+    """A part is there once a pod reserves a GPU for each of its groups."""
+    del policy
+    if ask.by != FRACTION or pod.scheduler not in SCHEDULERS:
+        return None
+    groups = gpu_groups(pod.object)
+    granted = len(groups) == ask.shares and all(is_taken(one, there) for one in groups)
+    return () if granted else (NO_RESERVATION,)
+
+
+def _held(pod: KubePod) -> tuple[Share, ...] | None:
+    if pod.scheduler not in SCHEDULERS:
+        return ()  # no scheduler of this pod reads the annotation
+    return gpu_groups(pod.object) or None
 
 
 def reserved(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
@@ -160,12 +257,13 @@ def is_empty_reservation(pod: KubePod) -> bool:
     return reserves and pod.holds_room and not pod.gpus
 
 
-def gpu_groups(labels: Mapping[str, str]) -> tuple[str, ...]:
+def gpu_groups(pod: KubeObject) -> tuple[Group, ...]:
     """Groups of fraction pods that a pod belongs to: each shares one GPU."""
+    own, labels = "" if pod.namespace in RESERVATIONS else pod.namespace, pod.labels
     found = {labels[GPU_GROUP]: None} if labels.get(GPU_GROUP) else {}
     prefix = GPU_GROUP + "/"
     more = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
-    return tuple(found | dict.fromkeys(more))
+    return tuple((own, group) for group in found | dict.fromkeys(more))
 
 
 def read_queues(sources: QuotaSources) -> Iterable[Quota]:
@@ -219,6 +317,24 @@ DIALECT = base.Dialect(
         ),
     ),
     holdings=(base.HoldingReader(f"annotation {RESERVED}", (RESERVED,), reserved),),
+    gpus=(
+        GpuSystem(
+            name=FRACTION,
+            annotations=(FRACTION, MEMORY, DEVICES),
+            hints={DEVICES: f"{DEVICES} needs {FRACTION} or {MEMORY} beside it"},
+            alone=_asks,
+            asks=_shares,
+            part=_part,
+            missing=_missing,
+            groups=gpu_groups,
+            shares=_held,
+            is_empty=is_empty_reservation,
+            any_node=True,
+        ),
+    ),
+    controller_topology=topology,
+    segments=segments,
+    topologies=base.TopologyReader("kai.scheduler", "KAI"),
     annotations="kai.scheduler/ scheduling.run.ai/ pod-group-name gpu-fraction "
     "gpu-fraction-num-devices gpu-memory runai-gpu-group",
     kinds=_KINDS,

@@ -8,6 +8,7 @@ priority class are the tenant's, and count for pods only where Workloads are not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,10 +25,11 @@ from planner.read.kube.lookup import (
     number,
     objects,
     text,
+    texts,
     time_of,
     whole,
 )
-from planner.read.kube.records import Key, KubeObject, LevelAsk, Objects, SliceAsk, once
+from planner.read.kube.records import Key, KubeNode, KubeObject, LevelAsk, Objects, SliceAsk, once
 
 GROUP = kueue_quotas.GROUP
 SCHEDULER = KUEUE
@@ -301,6 +303,16 @@ def released_at(api: Objects, every: Sequence[KubeObject]) -> int | None:
     return time_of(next(admitted, None))
 
 
+def followed(api: Objects, nodes: Sequence[KubeNode]) -> Counter[str | None]:
+    """GPU nodes of the ResourceFlavors that name a Topology, by its name."""
+    result: Counter[str | None] = Counter()
+    for flavor in api.of("ResourceFlavor", GROUP):
+        wanted = texts(flavor.tree, "spec", "nodeLabels").items()
+        covered = sum(wanted <= node.labels.items() for node in nodes if node.gpus)
+        result[text(flavor.tree, "spec", "topologyName")] += covered
+    return result
+
+
 _KINDS = """
 fragment KueueQuotas
   flavors[] {
@@ -363,6 +375,7 @@ DIALECT = base.Dialect(
         released_at=released_at,
     ),
     topology=podset_topology,
+    topologies=base.TopologyReader(GROUP, "Kueue", followed),
     report_unseen=report_unseen,
     annotations="kueue.x-k8s.io/",
     kinds=_KINDS,

@@ -93,6 +93,19 @@ class QuotaReader:
     precedence: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class CellReader:
+    """What pods say of the cells that a file of their system promises, in their annotations.
+
+    ``queue``: to whom they are promised; ``pinned``: the one on whose nodes alone the pod runs; ``lent``:
+    whether the pod gives way to all that is promised.
+    """
+
+    queue: Callable[[Mapping[str, str]], str | None]
+    pinned: Callable[[Mapping[str, str]], str | None]
+    lent: Callable[[Mapping[str, str]], bool]
+
+
 def weight(written: object) -> Fraction:
     """The weight in a fair share; 1 where it cannot be read."""
     found = amount(written)

@@ -330,16 +330,6 @@ podgroups.scheduling.volcano.sh PodGroup v1beta1
     }
   }
   status { phase conditions[]=Condition }
-hypernodes.topology.volcano.sh HyperNode v1alpha1 cluster
-  spec {
-    tier tierName
-    members[+] {
-      type
-      selector {
-        exactMatch { name } regexMatch { pattern=Long } labelMatch=Selector
-      }
-    }
-  }
 jobs.batch.volcano.sh Job v1alpha1
   spec {
     minAvailable queue priorityClassName schedulerName

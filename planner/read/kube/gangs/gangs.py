@@ -18,9 +18,12 @@ from models.instance.gang import turn
 from models.instance.policy import KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import holders, placed_on_request
-from planner.read.kube.dialects import hived
-from planner.read.kube.dialects.kai import is_empty_reservation
+from planner.read.kube.dialect_registry import (
+    cell_readers,
+    gpu_systems,
+    holders,
+    placed_on_request,
+)
 from planner.read.kube.gangs.communication import (
     mark_mixed_roles,
     mark_parallel_roles,
@@ -81,8 +84,10 @@ def read_gangs(
 
     A pod without group and controller is a gang if it has GPUs or waits to be planned.
     """
+    empty = [one.is_empty for one in gpu_systems()]
     ordered = sorted(
-        (pod for pod in pods if not is_empty_reservation(pod)), key=lambda pod: pod.key
+        (pod for pod in pods if not any(is_empty(pod) for is_empty in empty)),
+        key=lambda pod: pod.key,
     )
     memberships = group_pods(api, ordered, remarks)
     for members in memberships:
@@ -155,7 +160,8 @@ def _gang(
     every = [*objects, *(pod.object for pod in members.pods)]
     gang.priority = _priority(gang, members, every, api, remarks)
     gang.queues = _queues(members, every)
-    gang.queue = next((name for system, name in gang.queues if system != "HiveD"), None)
+    cells = cell_readers()
+    gang.queue = next((name for system, name in gang.queues if system not in cells), None)
     gang.submitted_at = _submitted_at(gang, members, objects, policy, remarks)
     if gang.submitted_at is not None and not policy.trust_submitted_at:
         released = (holder.released_at(api, every) or 0 for holder in holders())
@@ -257,7 +263,11 @@ def _queues(members: Membership, every: Sequence[KubeObject]) -> tuple[tuple[str
     named = set[str]().union(*notes) & _QUEUES.keys() if notes else ()
     keys = [key for key in _QUEUES if key in named]
     stated += [(_QUEUES[key], note.get(key)) for key in keys for note in notes]
-    stated += [("HiveD", hived.virtual_cluster(pod.annotations)) for pod in members.pods[:1]]
+    stated += [
+        (system, reader.queue(pod.annotations))
+        for system, reader in cell_readers().items()
+        for pod in members.pods[:1]
+    ]
     return tuple(dict.fromkeys((system, name) for system, name in stated if name))
 
 

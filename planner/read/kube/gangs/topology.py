@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import asked_topology
-from planner.read.kube.dialects import kai
+from planner.read.kube.dialect_registry import DIALECTS, asked_topology
 from planner.read.kube.dialects.base import ASKS_NOTHING, Asked, Colocation, GroupKey, PodKey
 from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.records import KubeGang, KubeRole, LevelAsk, Objects, SliceAsk
@@ -74,10 +73,11 @@ class _Topology:
                 self.require(None, controller.preferred)
             self.gang.problems += controller.problems
             annotations = controller.object.annotations if controller.object is not None else {}
-            if kai.TOPOLOGY in annotations:
-                required, preferred, unknown = kai.controller_levels(annotations, self.api)
-                self.require(required, preferred)
-                self.gang.problems += (kai.UNKNOWN_LEVEL,) if unknown else ()
+            for one in DIALECTS:
+                if one.controller_topology is not None:
+                    asked = one.controller_topology(annotations, self.api)
+                    self.require(asked.required, asked.preferred)
+                    self.gang.problems += asked.problems
 
     def add_podsets(self) -> None:
         """Kueue's annotations on the pods of each role."""
@@ -112,15 +112,15 @@ class _Topology:
         return chosen
 
     def add_segments(self) -> None:
-        """KAI's segments: of the pods of a role, else of the controller for every role that large."""
+        """Segments of the pods of a role, or of the controller for every role that large."""
         common = next((one.annotations for one in self.members.controller_objects()), {})
-        for role in self.roles:
-            own = next((pod.annotations for _, pod in role.members), {})
-            annotations = own if kai.SEGMENT_SIZE in own else common
-            segment, unknown = kai.segments(annotations, self.api)
-            if segment is not None and role.most >= segment.size:
-                role.slices = (*role.slices, segment)
-            self.gang.problems += (kai.UNKNOWN_LEVEL,) if unknown else ()
+        for read in filter(None, (one.segments for one in DIALECTS)):
+            for role in self.roles:
+                own = next((pod.annotations for _, pod in role.members), {})
+                segment, problem = read(own, common, self.api)
+                if segment is not None and role.most >= segment.size:
+                    role.slices = (*role.slices, segment)
+                self.gang.problems += () if problem is None else (problem,)
 
     def groups_of_composite(self) -> list[Colocation]:
         """What each of several groups that start together asks of its own pods."""

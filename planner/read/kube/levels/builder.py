@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from models.documents.cluster import HOSTNAME_LABEL, MAX_LEVELS
 from planner.read.findings import Remarks
-from planner.read.kube.levels.hypernodes import Tiers
 from planner.read.kube.levels.label_families import family_on, nvlink_column
 from planner.read.kube.levels.node_domains import (
     Chain,
     Column,
     Found,
+    Tiers,
     alone,
     divisions,
     labelled,

@@ -1,7 +1,7 @@
 """The topology levels of a Kubernetes cluster, from the first source that has any.
 
-Sources: the Policy, a topology file, a Kueue or KAI Topology, HyperNodes, label
-families. NVLink domains are added, and the levels that gangs name.
+Sources: the Policy, a topology file, a Topology or tiers of a dialect, label families. NVLink domains are
+added, and the levels that gangs name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -18,17 +18,18 @@ from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Level
 from models.host_ranges import host_ranges
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
+from planner.read.kube.dialect_registry import DIALECTS
 from planner.read.kube.levels.builder import LevelBuilder
-from planner.read.kube.levels.hypernodes import Tiers, read_tiers
 from planner.read.kube.levels.label_families import SOURCE, family_of, from_labels
-from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
-from planner.read.kube.lookup import is_name, objects, text, texts
+from planner.read.kube.levels.node_domains import Chain, Column, Found, Tiers, labelled
+from planner.read.kube.lookup import is_name, objects, text
 from planner.read.kube.records import KubeNode, KubeObject, LevelAsk, Objects
-from planner.read.slurm.levels import Domains, SlurmTopology
+from planner.read.level_domains import Domains
 from planner.read.sources import printable
 
-KUEUE = "kueue.x-k8s.io"
-KAI = "kai.scheduler"
+if TYPE_CHECKING:
+    from planner.read.slurm.levels import SlurmTopology
+
 _MAX_KEYS = 16
 
 
@@ -134,7 +135,8 @@ def read_levels(
 
     ``asks``: what gangs name; of levels that cannot be together the first counts.
     """
-    hypernodes = read_tiers(gathered, nodes, remarks)
+    tiers = next((one.tiers for one in DIALECTS if one.tiers is not None), None)
+    hypernodes = Tiers() if tiers is None else tiers(gathered, nodes, remarks)
     if policy.levels is not None:
         columns = [_stated(level, policy, nodes, remarks) for level in policy.levels]
         found = Found("the Policy", tuple(columns))
@@ -225,29 +227,28 @@ def _finished(builder: LevelBuilder, source: str) -> Levels:
 
 def from_topologies(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -> Found | None:
     """The levels of the Topology that most GPU nodes follow; None if there is none to use."""
-    flavored = _flavored(gathered, nodes)
-    usable: dict[tuple[int, int, bool, str], KubeObject] = {}
-    for one in gathered.of("Topology", KUEUE, KAI):
-        keys = _levels(one).keys() - {HOSTNAME_LABEL}
-        if having := sum(any(node.labels.get(key) for key in keys) for node in nodes):
-            usable[-flavored[one.name], -having, one.group != KUEUE, one.name] = one
-        else:
-            remarks.add(_title(one), "no node has a label of its levels; not used")
+    readers = [one.topologies for one in reversed(DIALECTS) if one.topologies is not None]
+    followed: Counter[str | None] = sum(
+        (one.followed(gathered, nodes) for one in readers), Counter()
+    )
+    usable: dict[tuple[int, int, int, str], tuple[str, dict[str, str]]] = {}
+    for place, reader in enumerate(readers):
+        for one in gathered.of("Topology", reader.group):
+            levels, title = _levels(one), f"{reader.title} Topology {one.name}"
+            keys = levels.keys() - {HOSTNAME_LABEL}
+            if having := sum(any(node.labels.get(key) for key in keys) for node in nodes):
+                usable[-followed[one.name], -having, place, one.name] = title, levels
+            else:
+                remarks.add(title, "no node has a label of its levels; not used")
     if not usable:
         return None
-    chosen = usable[min(usable)]
-    for one in usable.values():
-        if one is not chosen:
-            what = f"not used; the levels are those of {_title(chosen)}"
-            remarks.add(_title(one), what, "state `levels` in the Policy to use others")
-    levels = _levels(chosen).items()
-    return Found(
-        _title(chosen), tuple(labelled(name, [key], nodes, remarks) for key, name in levels)
-    )
-
-
-def _title(topology: KubeObject) -> str:
-    return f"{'Kueue' if topology.group == KUEUE else 'KAI'} Topology {topology.name}"
+    chosen, levels = usable[min(usable)]
+    for title, _ in usable.values():
+        if title != chosen:
+            what = f"not used; the levels are those of {chosen}"
+            remarks.add(title, what, "state `levels` in the Policy to use others")
+    named = levels.items()
+    return Found(chosen, tuple(labelled(name, [key], nodes, remarks) for key, name in named))
 
 
 def _levels(topology: KubeObject) -> dict[str, str]:
@@ -257,14 +258,4 @@ def _levels(topology: KubeObject) -> dict[str, str]:
         key = text(level, "nodeLabel")
         if key is not None:
             result.setdefault(key, text(level, "alias") or family_of(key).name)
-    return result
-
-
-def _flavored(gathered: Objects, nodes: Sequence[KubeNode]) -> Counter[str | None]:
-    """GPU nodes of the ResourceFlavors that name a Topology, by its name."""
-    result: Counter[str | None] = Counter()
-    for flavor in gathered.of("ResourceFlavor", KUEUE):
-        wanted = texts(flavor.tree, "spec", "nodeLabels").items()
-        covered = sum(wanted <= node.labels.items() for node in nodes if node.gpus)
-        result[text(flavor.tree, "spec", "topologyName")] += covered
     return result

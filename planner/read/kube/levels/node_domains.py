@@ -10,7 +10,7 @@ from fractions import Fraction
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Level
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import SHORT, distinct, is_label_key, is_name
-from planner.read.kube.records import KubeNode
+from planner.read.kube.records import KubeNode, LevelAsk
 
 Division = tuple[int, ...]
 """One number a node, in the order of the nodes: equal numbers are one domain."""
@@ -62,6 +62,27 @@ class Found:
 
     source: str
     columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """Columns by tier; ``names``: tier names to tiers."""
+
+    columns: Mapping[int, Column] = field(default_factory=dict)
+    names: Mapping[str, int] = field(default_factory=dict)
+
+    def tier(self, ask: LevelAsk) -> int | None:
+        """The tier a gang may span: the highest that exists up to the one it names."""
+        tier = ask.tier if ask.tier_name is None else self.names.get(ask.tier_name)
+        if tier is None or not self.columns:
+            return None
+        most = tier or min(self.columns)
+        return max((one for one in self.columns if one <= most), default=None)
+
+    def found(self) -> Found | None:
+        """The tiers as levels, widest first."""
+        columns = tuple(self.columns[tier] for tier in sorted(self.columns, reverse=True))
+        return Found("HyperNodes", columns) if columns else None
 
 
 @dataclass(slots=True)

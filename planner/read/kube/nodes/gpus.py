@@ -16,22 +16,18 @@ from models.mig import RESOURCE, Board, Profile
 from models.mig import resource_of as instance_resource
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import NodeDevices, resource_of
-from planner.read.kube.dialects import hami
+from planner.read.kube.dialects.gpus import NVIDIA, PART, Cards, GpuSystem
 from planner.read.kube.lookup import number
 from planner.read.kube.nodes.products import PRODUCT, mig_boards
-from planner.read.kube.pods.asks import (
-    BY_HAMI,
-    BY_KAI,
-    BY_VOLCANO,
-    NVIDIA,
-    PART,
-    PARTITIONS,
-)
+from planner.read.kube.pods.asks import PARTITIONS
 from planner.read.kube.records import MAX_GPUS, KubeNode
 
 AMD, ACK = "amd.com/gpu", "aliyun.com/gpu"
 ACK_MODE = "ack.node.gpu.schedule"
 """ACK's node label; in plans also a taint on nodes that refuse GPU pods without ACK's mark."""
+
+ALL_CORES = 100
+"""Percent."""
 
 _SAME = (NVIDIA, ACK)
 """Names of the same GPUs of one node, if their numbers agree."""
@@ -78,7 +74,7 @@ class NodeInput:
     ``slices``: devices by node name. ``extended``: resource names by which a driver's GPUs can be requested
     without a claim. ``doubled``: drivers whose GPUs some node also offers by a resource, which then counts.
     ``instances``: whether a device plugin offers MIG instances, so that those of ResourceSlices do not count.
-    ``sharers``: by whom pods of the input share GPUs.
+    ``sharers``: by whom pods of the input share GPUs, of the ``systems``.
     """
 
     policy: KubernetesPolicy
@@ -87,15 +83,21 @@ class NodeInput:
     doubled: Collection[str]
     instances: bool
     sharers: Collection[str]
+    systems: Sequence[GpuSystem]
     remarks: Remarks
 
-    def cards(self, annotations: Mapping[str, str]) -> hami.Cards | None:
-        """The whole cards that a node registered, if somebody asks for them or for parts of them."""
-        asked = self.policy.gpu_backend == "hami" or BY_HAMI in self.sharers
-        found = hami.whole_cards(annotations) if asked else None
-        if found is None and BY_VOLCANO in self.sharers:
-            return hami.whole_cards(annotations, hami.VOLCANO_REGISTER)
-        return found
+    def cards(self, annotations: Mapping[str, str]) -> tuple[Cards | None, str]:
+        """The whole cards that a node registered, if somebody asks for them or for parts, and whose."""
+        for one in self.systems:
+            if one.cards is not None and self._asks_for(one):
+                found = one.cards.whole(annotations)
+                if found is not None:
+                    return found, one.name
+        return None, ""
+
+    def _asks_for(self, one: GpuSystem) -> bool:
+        backend = "" if one.cards is None else one.cards.backend
+        return self.policy.gpu_backend == backend or one.name in self.sharers
 
 
 class GpuReader:
@@ -110,15 +112,20 @@ class GpuReader:
     ) -> None:
         self.node, self.input, self.labels = node, input_, node.labels
         self.capacity, self.offered = capacity, offered
-        self.cards = input_.cards(node.object.annotations)
-        self._is_volcanos = self.cards is not None and self.cards.key == hami.VOLCANO_REGISTER
+        annotations = node.object.annotations
+        self.cards, self._cards_by = input_.cards(annotations)
+        own = [one.cards for one in input_.systems if one.cards is not None]
+        self.registers = [one for one in own if one.key in annotations]
+        self._by_name = self.cards is not None and self.cards.resource != NVIDIA
 
     def read(self) -> None:
         """Set the node's GPU fields, and withhold instances that change."""
-        if self.input.policy.gpu_backend == "hami":
-            cards = hami.mig_cards(self.node.object.annotations)
-            if cards is not None and self._in_mig_mode(cards):
-                return
+        for register in self.registers:
+            self.node.cards |= register.indices(self.node.object.annotations)
+            if self.input.policy.gpu_backend == register.backend:
+                cards = register.in_mig_mode(self.node.object.annotations)
+                if cards is not None and self._in_mig_mode(cards):
+                    return
         offered = self.node.allocatable.items()
         parts = [name for name, amount in offered if amount and PARTITIONS.fullmatch(name)]
         resource = self._resource()
@@ -139,8 +146,8 @@ class GpuReader:
         if self.cards is not None and resource_of(resource) == NVIDIA:
             # What the node advertises are shares of these cards.
             capacity, gpus = self.cards.count, self.cards.count - len(self.cards.sick)
-            by = (node.allocatable, BY_VOLCANO) if self._is_volcanos else (self.offered, NVIDIA)
-            gpus = min(gpus, by[0].get(by[1], 0))
+            offered = node.allocatable if self._by_name else self.offered
+            gpus = min(gpus, offered.get(self.cards.resource, 0))
         seen = (len(devices.devices) + len(devices.partitioned) + len(bare), *counts)
         node.gpu_resource, node.gpus = resource, gpus
         node.shared = self._why_shared(resource, devices)
@@ -164,8 +171,8 @@ class GpuReader:
         node.sick = tuple(sorted(self._sick(devices)))
         node.mig_mode = tuple(gpu for gpu in bare if node.possible and gpu not in node.sick)
 
-    def _in_mig_mode(self, cards: hami.Cards) -> bool:
-        """Whether HAMi gives instances of its cards that plans know, and no card whole."""
+    def _in_mig_mode(self, cards: Cards) -> bool:
+        """Whether instances of its cards are given that plans know, and no card whole."""
         node, written = self.node, self.labels.get(PRODUCT)
         board = cards.board(mig_boards(written)) if written else None
         if board is None:
@@ -235,7 +242,7 @@ class GpuReader:
         return max(most, key=lambda name: most[name], default=None)
 
     def _resource_without_amounts(self, devices: NodeDevices, counts: Sequence[int]) -> str | None:
-        if self._is_volcanos:
+        if self._by_name:
             return NVIDIA
         if devices.driver:
             # If only claims give out its GPUs, pods that request them by a resource cannot go there.
@@ -313,7 +320,7 @@ class GpuReader:
         by = self._shared_by(resource)
         if by is not None and self.node.sharing is not None:
             yield by
-        if by == BY_VOLCANO:
+        if by is not None and self._by_name:
             return
         offered = self.offered.get(resource)
         if offered is not None:
@@ -341,28 +348,26 @@ class GpuReader:
         marked = self.labels.get(PRODUCT, "").endswith("-SHARED")
         if marked or replicas > 1 or any(one not in ("", "none") for one in sharing):
             return "time-sliced"
-        if self.cards is None and any(key in self.node.object.annotations for key in hami.NODES):
+        if self.cards is None and self.registers:
             return "fractional"
         return self._ack_sharing()
 
     def _shared_by(self, resource: str) -> str | None:
         """The name by which pods of the input ask for parts of its GPUs."""
-        if self.cards is not None:
-            by = BY_VOLCANO if self._is_volcanos else BY_HAMI
-        elif resource == NVIDIA and NVIDIA in self.offered:
-            by = BY_KAI
-        else:
-            return None
-        return by if by in self.input.sharers else None
+        names = [self._cards_by]
+        if self.cards is None:
+            every = resource == NVIDIA and NVIDIA in self.offered
+            names = [one.name for one in self.input.systems if every and one.any_node]
+        return next((name for name in names if name in self.input.sharers), None)
 
     def _sharing(self, resource: str, parts: Sequence[str]) -> GpuSharing | None:
-        """How pods share those of its GPUs that none holds whole. KAI shares none beside partitions."""
+        """How pods share those of its GPUs that none holds whole. None are shared beside partitions."""
         by = self._shared_by(resource)
         if by is None or self.node.shared is not None or parts:
             return None
         if self.cards is None:
             return GpuSharing(memory=self._labelled_memory())
-        if self.cards.cores < hami.ALL_CORES or not self.cards.pods:
+        if self.cards.cores < ALL_CORES or not self.cards.pods:
             self._add("registered cards without all of their cores, or for no pods; none is shared")
             return None
         if not self.cards.alike:
@@ -370,7 +375,7 @@ class GpuReader:
         return GpuSharing(self.cards.memory_MiB or None, min(self.cards.pods, MAX_SHARING))
 
     def _labelled_memory(self) -> int | None:
-        """MiB of each GPU as KAI counts them: whole hundreds, and bytes where they can only be that."""
+        """MiB of each GPU in whole hundreds, as KAI counts them; bytes where they can only be that."""
         written = self.labels.get(_MEMORY)
         if written is None:
             return None
@@ -395,8 +400,11 @@ class GpuReader:
 
     def _behind_shares(self, advertised: int) -> int:
         """Physical GPUs behind the advertised shares, at least."""
-        registered = hami.count_registered(self.node.object.annotations)
-        counted = max(registered, min(MAX_GPUS, self.node.allocatable.get(_ACK_COUNT, 0)))
+        annotations = self.node.object.annotations
+        registered = max((one.count(annotations) for one in self.registers), default=0)
+        counted = max(
+            min(MAX_GPUS, registered), min(MAX_GPUS, self.node.allocatable.get(_ACK_COUNT, 0))
+        )
         if counted or not advertised:
             return counted
         labels = (self.labels.get(key, "") for key in (PRODUCT, _GKE_PART, _MIG_CONFIG))

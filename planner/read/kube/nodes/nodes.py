@@ -15,6 +15,7 @@ from models.units import offered
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import read_slices, resource_of
+from planner.read.kube.dialect_registry import gpu_systems
 from planner.read.kube.lookup import Tree, amount, at, conditions, mapping, text, time_of
 from planner.read.kube.nodes.gpus import ACK_MODE, GpuReader, NodeInput
 from planner.read.kube.pods.asks import sharers
@@ -48,6 +49,7 @@ def read_nodes(
         if resource_of(entry.driver) in mapping(one.tree, "status", "capacity")
     )
     offered = (mapping(one.tree, "status", "allocatable").items() for one in nodes)
+    systems = gpu_systems()
     reader = _NodeReader(
         NodeInput(
             policy,
@@ -55,7 +57,8 @@ def read_nodes(
             DeviceClasses(objects_, drivers).names_by_driver(),
             doubled,
             any(name.startswith(RESOURCE) and n not in (0, "0") for o in offered for name, n in o),
-            sharers((*objects_.of("Pod", ""), *expected)),
+            sharers((*objects_.of("Pod", ""), *expected), systems),
+            systems,
             remarks,
         )
     )

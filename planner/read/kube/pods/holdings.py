@@ -12,9 +12,8 @@ from models.gpu_shares import Part, part_of
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.dialect_registry import holding_readers
-from planner.read.kube.dialects import hami, hived, kai
 from planner.read.kube.dialects.base import planned_gpus
-from planner.read.kube.pods.asks import BY_KAI, HIVED, Ask, held_part
+from planner.read.kube.dialects.gpus import Ask, GpuSystem, is_taken
 from planner.read.kube.records import Group, Holding, KubeNode, KubeObject, KubePod, Share
 
 STATED, PLANNED, ALLOCATED = range(3)
@@ -26,12 +25,13 @@ def read_holding(
     node: KubeNode,
     ask: Ask,
     claimed: ClaimedGpus,
+    systems: Mapping[str, GpuSystem],
     remarks: Remarks,
     *,
     unreadable: bool,
 ) -> Holding | None:
     """What the pod claims; None if it has no GPU. ``unreadable``: its GPU request is malformed."""
-    if not (unreadable or ask.gpus or ask.shares or ask.by == HIVED or claimed):
+    if not (unreadable or ask.gpus or ask.shares or ask.by or claimed):
         return None
     if node.shared is not None:
         what = "holds shares of GPUs on a node with shared GPUs, none of which is planned"
@@ -41,7 +41,8 @@ def read_holding(
         what = "requests GPUs in a form that cannot be read; it counts as holding all of its node"
         remarks.add(pod.subject, what)
         return Holding(pod, max(1, node.gpus))
-    holding = _whole_gpus(pod, node, ask, claimed, remarks)
+    by = systems.get(ask.by or "")
+    holding = _whole_gpus(pod, node, ask, claimed, by, remarks)
     if holding.indices is None and holding.gpus:
         holding.indices = _from_annotations(pod, node, holding.gpus, remarks)
         if holding.indices is not None and pod.start is not None:
@@ -49,29 +50,36 @@ def read_holding(
             if planned is not None and tuple(sorted(planned)) == holding.indices:
                 holding.rank = PLANNED
     if ask.shares:
-        holding.shares = _shares(pod, node, ask, remarks) + holding.shares
+        own = None if by is None else by.shares(pod)
+        own = _shares(pod, node, ask, systems, remarks) if own is None else own
+        holding.shares = own + holding.shares
         part, sharing = ask.part, node.sharing
         alone = part is not None and len(holding.shares) == part.gpus and not holding.gpus
         if part is not None and alone and sharing is not None:
-            holding.part = held_part(part, pod.annotations, sharing.memory)
+            held = systems[ask.resource or ""].held
+            holding.part = held(part, pod.annotations, sharing.memory)
     elif ask.gpus:
-        holding.reserves = group_shares(pod.object)
+        holding.reserves = group_shares(pod.object, systems)
     return holding
 
 
 def _whole_gpus(
-    pod: KubePod, node: KubeNode, ask: Ask, claimed: ClaimedGpus, remarks: Remarks
+    pod: KubePod,
+    node: KubeNode,
+    ask: Ask,
+    claimed: ClaimedGpus,
+    by: GpuSystem | None,
+    remarks: Remarks,
 ) -> Holding:
-    """Whole GPUs by resource name, by HiveD or by claims; which ones, as far as DRA knows."""
+    """Whole GPUs by resource name, by annotations or by claims; which ones, as far as DRA knows."""
+    if by is not None and by.number is not None:
+        return Holding(pod, by.number(pod, node))
     held = list(claimed.held.values())
     if ask.gpus:
         # Claims may stand behind the resource name; then there are as many of them.
         behind = len(held) == ask.gpus
         indices = _allocated(pod, node, claimed, remarks, shared=True) if behind else None
         return Holding(pod, ask.gpus, indices, rank=STATED if indices is None else ALLOCATED)
-    if ask.by == HIVED:
-        cells = hived.requested_cells(pod.annotations)
-        return Holding(pod, cells or len(hived.isolation(pod.annotations, node) or ()) or 1)
     shares: list[Share] = [
         one.key if one.index is None or one.node != node.name else one.index
         for one in held
@@ -143,28 +151,20 @@ def _misfit(indices: Sequence[int], wanted: int, node: KubeNode) -> str | None:
     return None
 
 
-def _shares(pod: KubePod, node: KubeNode, ask: Ask, remarks: Remarks) -> tuple[Share, ...]:
-    """Shares of GPUs: of KAI's groups, of the GPUs that annotations name, or of unknown ones."""
-    if ask.by == BY_KAI:
-        if pod.scheduler not in kai.SCHEDULERS:
-            return ()  # no scheduler of this pod reads the annotation
-        if groups := group_shares(pod.object):
-            return groups
+def _shares(
+    pod: KubePod, node: KubeNode, ask: Ask, systems: Mapping[str, GpuSystem], remarks: Remarks
+) -> tuple[Share, ...]:
+    """Shares of the GPUs that annotations name, or of unknown ones."""
     unknown = tuple(f"{pod.subject}#{place}" for place in range(ask.shares))
     found = _from_annotations(pod, node, ask.shares, remarks)
     if found is None and ask.part is not None and pod.start is not None:
-        found = hami.chosen(pod.annotations, node, ask.part.gpus)
+        chosen = (one.chosen(pod.annotations, node, ask.part.gpus) for one in systems.values())
+        found = next(filter(None, chosen), None)
     return found or unknown
 
 
-def group_shares(pod: KubeObject) -> tuple[Group, ...]:
-    own = "" if pod.namespace in kai.RESERVATIONS else pod.namespace
-    return tuple((own, group) for group in kai.gpu_groups(pod.labels))
-
-
-def is_taken(share: Share, taken: Collection[Share]) -> bool:
-    """Whether a share is among those that count already."""
-    return share in taken or (isinstance(share, tuple) and ("", share[1]) in taken)
+def group_shares(pod: KubeObject, systems: Mapping[str, GpuSystem]) -> tuple[Group, ...]:
+    return tuple(group for one in systems.values() for group in one.groups(pod))
 
 
 def settle(node: KubeNode, holdings: Sequence[Holding], remarks: Remarks) -> None:
@@ -188,7 +188,7 @@ def settle(node: KubeNode, holdings: Sequence[Holding], remarks: Remarks) -> Non
 
 
 def _shared_gpus(node: KubeNode, holdings: Sequence[Holding]) -> dict[Share, list[KubePod]]:
-    """The pods with parts of each GPU. KAI's reservation pods of these GPUs hold none besides.
+    """The pods with parts of each GPU. Pods that reserve these GPUs for them hold none besides.
 
     Pods without a known GPU have one each, and those beyond what the node has are beside the last of them.
     """
@@ -216,7 +216,7 @@ def _shared_gpus(node: KubeNode, holdings: Sequence[Holding]) -> dict[Share, lis
 def _parts(
     holdings: Sequence[Holding], reserving: Mapping[str, Holding]
 ) -> dict[Share, list[Holding]]:
-    """Pods with parts, by the GPU that they share. ``reserving``: KAI's reservation pods, by group.
+    """Pods with parts, by the GPU that they share. ``reserving``: pods that reserve one, by group.
 
     A GPU of which a pod holds what is no part in a plan counts as held whole: the parts of it are dropped.
     """

@@ -15,32 +15,13 @@ from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import unallocatable
-from planner.read.kube.dialects import hami, hived, kai
+from planner.read.kube.dialect_registry import gpu_systems
+from planner.read.kube.dialects.gpus import MALFORMED, PART, Ask, GpuSystem
 from planner.read.kube.lookup import flag, mapping, text, whole
 from planner.read.kube.nodes.gpus import names_parts
-from planner.read.kube.pods.asks import (
-    A_FRACTION,
-    ANNOTATIONS,
-    BY_KAI,
-    HIVED,
-    KAI_DEVICES,
-    MALFORMED,
-    OF_PARTS,
-    PART,
-    TWO_NAMES,
-    Ask,
-    gpu_ask,
-    with_instance,
-    with_part,
-)
+from planner.read.kube.pods.asks import A_FRACTION, TWO_NAMES, gpu_ask, with_part
 from planner.read.kube.pods.constraints import Constraints
-from planner.read.kube.pods.holdings import (
-    drop_part,
-    group_shares,
-    is_taken,
-    read_holding,
-    settle,
-)
+from planner.read.kube.pods.holdings import drop_part, group_shares, read_holding, settle
 from planner.read.kube.pods.placement import (
     DEFAULT_SCHEDULER,
     FINISHED,
@@ -49,8 +30,6 @@ from planner.read.kube.pods.placement import (
 )
 from planner.read.kube.pods.requests import (
     CONTAINERS,
-    KAI_FRACTION,
-    KAI_MEMORY,
     OF_SPEC,
     OF_STATUS,
     PodRequests,
@@ -71,12 +50,6 @@ MAX_RESOURCES = 100
 TOO_MANY_RESOURCES = f"requests of more than {MAX_RESOURCES} different resources"
 
 NOT_OFFERED = "requests GPUs by a name that its node does not offer; it holds none"
-
-NO_RESERVATION = (
-    "requests a part of a GPU from KAI, and no pod reserves one for it on its node; it holds none"
-)
-NO_HIVED = "requests GPUs from HiveD, which is not its scheduler; it holds none"
-HIVED_HINT = "list HiveD's scheduler under kubernetes.otherSchedulers in a Policy"
 
 UNREADABLE_PART = (
     "asks for a part of a GPU that cannot be read; it waits, and counts as a GPU where it runs"
@@ -99,7 +72,7 @@ def read_pods(
     """
     objects = [*found.of("Pod", ""), *expected]
     reader = _Reader(found, nodes, policy, remarks)
-    reader.reserved = _reserved(objects, frozenset(policy.gpu_resources))
+    reader.reserved = _reserved(objects, frozenset(policy.gpu_resources), reader.systems)
     pods = [reader.read(one) for one in sorted(objects, key=lambda pod: (pod.namespace, pod.name))]
     read_volumes(pods, found, policy, remarks)
     settle_room(pods, found, reader.places.nodes, policy.other_schedulers, remarks)
@@ -113,11 +86,13 @@ def read_pods(
     return pods
 
 
-def _reserved(pods: Sequence[KubeObject], names: frozenset[str]) -> dict[str, set[Group]]:
-    """By node the groups of KAI for which a pod there has a GPU, by a name that its kubelet counts."""
+def _reserved(
+    pods: Sequence[KubeObject], names: frozenset[str], systems: Mapping[str, GpuSystem]
+) -> dict[str, set[Group]]:
+    """By node the groups for which a pod there has a GPU, by a name that its kubelet counts."""
     found: dict[str, set[Group]] = {}
     for pod in pods:
-        node, groups = text(pod.tree, "spec", "nodeName"), group_shares(pod)
+        node, groups = text(pod.tree, "spec", "nodeName"), group_shares(pod, systems)
         if not (node and groups) or text(pod.tree, "status", "phase") in FINISHED:
             continue
         if not names.isdisjoint(effective_requests(pod.tree).amounts):
@@ -155,6 +130,9 @@ class _Reader:
         self.constraints = Constraints(found, policy.ignore)
         self.known = frozenset({"cpu", "memory"}.union(*(node.allocatable for node in nodes)))
         self.mig_kinds = {node.mig_kinds for node in nodes if node.mig_kinds}
+        self.systems = {one.name: one for one in gpu_systems()}
+        self.asking = [key for one in self.systems.values() for key in one.annotations]
+        self.parts = {name for one in self.systems.values() for name in one.parts}
         self.reserved: dict[str, set[Group]] = {}
         self._templates: dict[tuple[object, ...], _Template] = {}
         self.largest = max((node.gpus for node in nodes if node.shared is None), default=0)
@@ -175,7 +153,7 @@ class _Reader:
         parts = ask.part or ask.counted or ask.gpus != template.ask.gpus
         others = template.others.items()
         if (why := self._ungranted(pod, ask, template.requests.amounts)) is not None:
-            self.remarks.add(pod.subject, why, HIVED_HINT if why == NO_HIVED else None)
+            self.remarks.add(pod.subject, *why)
             ask = Ask()
         if node is not None and PART in node.allocatable:
             ask = ask.in_parts()
@@ -188,7 +166,7 @@ class _Reader:
         if pod.node is None and selects_parts(pod.selector, pod.affinity):
             ask = ask.in_parts()
         pod.requests = {
-            **{name: amount for name, amount in others if not (parts and name in OF_PARTS)},
+            **{name: amount for name, amount in others if not (parts and name in self.parts)},
             **claimed.instances,
             **ask.in_requests,
         }
@@ -197,12 +175,7 @@ class _Reader:
         pod.gpu_resource = ask.resource or claimed.driver
         pod.gpus = self._requested_gpus(pod, ask, claimed)
         pod.wants_gpus = bool(
-            pod.gpus
-            or ask.shares
-            or ask.by == HIVED
-            or claimed
-            or claimed.part
-            or claimed.instances
+            pod.gpus or ask.shares or ask.by or claimed or claimed.part or claimed.instances
         ) or any(map(is_about_gpus, template.requests.amounts))
         pod.indices = None if pod.gpus else ()
         pod.unsupported = self._unsupported(pod, template, ask, claimed)
@@ -213,17 +186,18 @@ class _Reader:
         spec, status = mapping(object_.tree, "spec"), mapping(object_.tree, "status")
         known = (*map(spec.get, OF_SPEC), *map(status.get, OF_STATUS))
         scheduler = text(spec, "schedulerName") or DEFAULT_SCHEDULER
-        same = (*map(id, known), scheduler, *map(object_.annotations.get, ANNOTATIONS))
+        same = (*map(id, known), scheduler, *map(object_.annotations.get, self.asking))
         if same not in self._templates:
             requests, names = effective_requests(object_.tree), self.policy.gpu_resources
             amounts, classes = requests.amounts, self.claims.classes.extended_resources
-            ask = gpu_ask(amounts, object_.annotations, names, classes)
+            systems = tuple(self.systems.values())
+            ask = gpu_ask(amounts, object_.annotations, names, classes, systems)
             self._templates[same] = _Template(
                 known,
                 requests,
                 self._others(amounts),
                 ask,
-                with_part(ask, object_, scheduler),
+                with_part(ask, object_, scheduler, systems),
                 tuple(
                     name
                     for name in amounts
@@ -237,12 +211,15 @@ class _Reader:
         """What the pod asks, with the part of a GPU, or the instance, that it is."""
         if node is not None and node.shared is not None:
             return template.ask  # none of its GPUs is planned
-        if self.mig_kinds and hami.wants_instance(pod.annotations):
-            return with_instance(template.ask, pod, node, self.mig_kinds, self.remarks)
+        for one in self.systems.values() if self.mig_kinds else ():
+            found = one.instance(template.ask, pod, node, self.mig_kinds, self.remarks)
+            if found is not None:
+                return found
         if MALFORMED in template.planned.problems:
             hint = "a part is more than 0 and less than a GPU"
-            if KAI_DEVICES in pod.annotations:
-                hint += f"; {KAI_DEVICES} needs {KAI_FRACTION} or {KAI_MEMORY} beside it"
+            more = (one.hints.items() for one in self.systems.values())
+            added = [own for hints in more for key, own in hints if key in pod.annotations]
+            hint = "; ".join((hint, *added))
             self.remarks.add(pod.subject, UNREADABLE_PART, hint)
         return template.planned
 
@@ -255,9 +232,13 @@ class _Reader:
         unreadable = any(name in names for name in requests.unreadable)
         if unreadable and not pod.bound:
             return None  # no API server accepts such a pod, so no scheduler starts it
-        return read_holding(pod, node, ask, claimed, self.remarks, unreadable=unreadable)
+        return read_holding(
+            pod, node, ask, claimed, self.systems, self.remarks, unreadable=unreadable
+        )
 
-    def _ungranted(self, pod: KubePod, ask: Ask, amounts: Collection[str]) -> str | None:
+    def _ungranted(
+        self, pod: KubePod, ask: Ask, amounts: Collection[str]
+    ) -> tuple[str, ...] | None:
         """Why a bound pod has none of the GPUs, or the shares, that it requests; None if it has them.
 
         A pod that somebody binds by hand starts even if its node lacks an extended resource: the kubelet
@@ -265,17 +246,11 @@ class _Reader:
         """
         if pod.node is None or not pod.bound or pod.finished is not None:
             return None
-        if ask.by == HIVED:
-            listed = self.policy.other_schedulers
-            works = (
-                pod.scheduler != DEFAULT_SCHEDULER if listed is None else pod.scheduler in listed
-            )
-            return None if works else NO_HIVED
-        if ask.by == BY_KAI and pod.scheduler in kai.SCHEDULERS:
-            groups, there = group_shares(pod.object), self.reserved.get(pod.node, ())
-            granted = len(groups) == ask.shares and all(is_taken(one, there) for one in groups)
-            return None if granted else NO_RESERVATION
-        return None if self._is_offered(pod.node, ask, amounts) else NOT_OFFERED
+        if (by := self.systems.get(ask.by or "")) is not None:
+            why = by.missing(pod, ask, self.reserved.get(pod.node, ()), self.policy)
+            if why is not None:
+                return why or None
+        return None if self._is_offered(pod.node, ask, amounts) else (NOT_OFFERED,)
 
     def _is_offered(self, name: str, ask: Ask, amounts: Collection[str]) -> bool:
         """Whether a node offers what is requested, of a share something of it."""
@@ -291,8 +266,8 @@ class _Reader:
         """Whole GPUs of a pod that holds nothing here."""
         if ask.gpus:
             return ask.gpus
-        if ask.by == HIVED:
-            return hived.requested_cells(pod.annotations) or 0
+        if (by := self.systems.get(ask.by or "")) is not None and by.number is not None:
+            return by.number(pod, None)
         every = self.largest if claimed.every and not claimed.own else 0
         return claimed.own + claimed.gpus + every
 

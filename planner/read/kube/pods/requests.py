@@ -13,9 +13,6 @@ from planner.read.kube.lookup import Tree, amount, mapping, objects, text
 
 _NANO = 10**9
 
-KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
-"""Annotations that ask KAI for a part of a GPU."""
-
 CONTAINERS = "containers"
 """Among the unreadable resources: the containers are malformed."""
 

@@ -15,11 +15,11 @@ from models.instance.eligibility import tolerated
 from models.instance.gang import selects
 from models.mig import RESOURCE
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import names
+from planner.read.kube.dialect_registry import gpu_systems, names
 from planner.read.kube.dialects.base import GroupKey, PodKey
+from planner.read.kube.dialects.gpus import is_taken
 from planner.read.kube.lookup import at, conditions, text
-from planner.read.kube.pods.asks import HIVED, PARTITIONS
-from planner.read.kube.pods.holdings import is_taken
+from planner.read.kube.pods.asks import PARTITIONS
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
 from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.pods.requests import is_about_gpus
@@ -227,11 +227,11 @@ class _Room:
 
         Of instances that claims make of GPUs a node reports no number.
         """
-        made = self.node.board is not None
+        made, given = self.node.board is not None, {one.name for one in gpu_systems()}
         return {"pods": 1} | {
             name: amount
             for name, amount in pod.requests.items()
             if not is_about_gpus(name)
             or (PARTITIONS.fullmatch(name) and not (made and name.startswith(RESOURCE)))
-            if name != HIVED
+            if name not in given
         }

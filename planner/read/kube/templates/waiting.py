@@ -16,6 +16,7 @@ from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import (
     DIALECTS,
+    gpu_systems,
     holders,
     makers,
     names,
@@ -45,8 +46,6 @@ from planner.read.kube.lookup import (
 from planner.read.kube.objects import kube_object
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, FINISHED
 from planner.read.kube.pods.requests import (
-    KAI_FRACTION,
-    KAI_MEMORY,
     effective_requests,
     is_about_gpus,
 )
@@ -163,7 +162,8 @@ def remark_unseen(api: Objects, remarks: Remarks) -> None:
 def _wants_gpus(pods: PodSet) -> bool:
     """Whether a pod of them wants GPUs."""
     claims = at(pods.template, "spec", "resourceClaims")
-    shares = texts(pods.template, "metadata", "annotations").keys() & {KAI_FRACTION, KAI_MEMORY}
+    annotations = texts(pods.template, "metadata", "annotations")
+    shares = any(one.alone({}, annotations) for one in gpu_systems())
     return bool(claims or shares) or any(
         map(is_about_gpus, effective_requests(pods.template).amounts)
     )

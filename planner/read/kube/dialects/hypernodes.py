@@ -1,4 +1,4 @@
-"""Volcano HyperNodes: trees of nodes in tiers, to one column a tier.
+"""Volcano's HyperNodes: trees of nodes in tiers, to one column a tier.
 
 A tier means what Volcano means by it: pods within one HyperNode of that tier or a lower one. Work is bounded
 whatever the objects hold; malformed members are ignored with a remark.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from models.units import shown
 from planner.read.findings import Remarks
-from planner.read.kube.levels.node_domains import Column, Found
+from planner.read.kube.dialects import base
+from planner.read.kube.levels.node_domains import Column, Tiers
 from planner.read.kube.lookup import Tree, is_name, mapping, matches, objects, text, texts, whole
-from planner.read.kube.records import KubeNode, KubeObject, LevelAsk, Objects
+from planner.read.kube.records import KubeNode, KubeObject, Objects
 
 GROUP = "topology.volcano.sh"
 MAX_MEMBERS = 2_000_000
@@ -30,27 +30,6 @@ _PATTERN_MEMORY = 1 << 16
 _IGNORED = "has a malformed member; ignored"
 _LITERAL = re.compile(r"(\^?)([A-Za-z0-9-]+)(?![A-Za-z0-9-]*[*?{])")
 """Text that every match of a pattern without alternatives begins with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tiers:
-    """Columns by tier; ``names``: tier names to tiers."""
-
-    columns: Mapping[int, Column] = field(default_factory=dict)
-    names: Mapping[str, int] = field(default_factory=dict)
-
-    def tier(self, ask: LevelAsk) -> int | None:
-        """The tier a gang may span: the highest that exists up to the one it names."""
-        tier = ask.tier if ask.tier_name is None else self.names.get(ask.tier_name)
-        if tier is None or not self.columns:
-            return None
-        most = tier or min(self.columns)
-        return max((one for one in self.columns if one <= most), default=None)
-
-    def found(self) -> Found | None:
-        """The tiers as levels, widest first."""
-        columns = tuple(self.columns[tier] for tier in sorted(self.columns, reverse=True))
-        return Found("HyperNodes", columns) if columns else None
 
 
 def read_tiers(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -> Tiers:
@@ -212,3 +191,19 @@ def _candidates(pattern: str, names: Sequence[str]) -> Sequence[str]:
         return [name for name in names if literal in name]
     first = bisect.bisect_left(names, literal)
     return names[first : bisect.bisect_left(names, literal + "\U0010ffff", first)]
+
+
+_KINDS = """
+hypernodes.topology.volcano.sh HyperNode v1alpha1 cluster
+  spec {
+    tier tierName
+    members[+] {
+      type
+      selector {
+        exactMatch { name } regexMatch { pattern=Long } labelMatch=Selector
+      }
+    }
+  }
+"""
+
+DIALECT = base.Dialect("HyperNodes", precedence=61, tiers=read_tiers, kinds=_KINDS)
