@@ -1,4 +1,6 @@
-"""Every input format, read into one Instance. What can be taken out, and how to write another one of it:
+"""Every input format, read into one Instance.
+
+What can be taken out, and how to write another one of it:
 
 - A scheduler or controller: a file of ``kube/dialects`` with a ``DIALECT``. The page there says how.
 - A source of levels: a dialect with ``topologies`` (objects that name levels by labels of nodes, as
