@@ -58,10 +58,6 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def test_there_is_something_to_look_at() -> None:
-    assert len(SOURCES) > 30
-
-
 def loaded(doing: str, *prefixes: str) -> list[str]:
     """Modules below these prefixes that a fresh Python holds after doing something, sorted."""
     script = (

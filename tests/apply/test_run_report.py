@@ -155,5 +155,7 @@ def test_gpus_of_gangs_that_are_not_fully_bound_are_not_effective() -> None:
     said = became(Outcome.skipped, Outcome.pending, Outcome.pending)
     assert found.effective == {"before": 0.0, "after": 0.0}
     assert "0 effective GPUs (0 before; 16.4 more once all pods are bound)" in said
+    said = became(Outcome.skipped, Outcome.started, Outcome.unchanged)
+    assert "16.4 effective GPUs (2 before)" in said
     said = became(Outcome.started, Outcome.started, Outcome.unchanged)
     assert "20.4 effective GPUs (2 before)" in said

@@ -95,6 +95,11 @@ def test_a_board_can_have_these_sets_and_no_other(name: str) -> None:
             assert stands == (tuple(sorted(asked)) in legal), asked
 
 
+def test_of_two_kinds_with_media_engines_one_is_on_a_gpu() -> None:
+    assert BOARDS["A30"].can_have(["1g.6gb+me", "2g.12gb"])
+    assert not BOARDS["A30"].can_have(["1g.6gb+me", "2g.12gb+me"])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_instances_have_places_where_they_may_begin_and_none_lies_over_another(name: str) -> None:
     """For every set beside every set of slices that is left by one that a GPU can have."""
