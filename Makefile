@@ -6,10 +6,11 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-all mutants check bench format image image-digests clean
+.PHONY: help demo demo-week docs test test-long test-all mutants check bench format image image-digests clean
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
+	@echo "make demo-week show what placement cost in a made-up fortnight: build/week.html"
 	@echo "make test      run the tests: a sample of each sweep, some three minutes"
 	@echo "make test-long run long tests, most of what changes clusters: about two minutes"
 	@echo "make test-all  run every test and nearly whole sweeps, about twenty minutes"
@@ -22,6 +23,10 @@ help:
 
 demo: $(RUNTIME)
 	@$(BIN)/gangplan plan inputs/any-order-places-one
+
+demo-week: $(RUNTIME)
+	@mkdir -p build
+	@$(BIN)/gangplan report benchmarks/week -o table --out build/week.html
 
 # Some tests run the real kubectl against a server of ours. Many start Python: what is compiled is kept.
 PYTEST = export PYTHONDONTWRITEBYTECODE=; kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest -n 3 --dist worksteal

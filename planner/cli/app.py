@@ -107,7 +107,7 @@ _VERBS: dict[str, tuple[tuple[Callable[..., None], str, str], ...]] = {
         (
             report,
             "gangplan report plan.json --out report.html",
-            "gangplan plan monday -o json | gangplan report - --out report.html",
+            "gangplan report journal --out week.html",
         ),
         (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),
     ),
@@ -138,7 +138,7 @@ _VERBS: dict[str, tuple[tuple[Callable[..., None], str, str], ...]] = {
         (
             run_unattended,
             "gangplan run --policy policy.yaml",
-            "gangplan run --policy policy.yaml --metrics-file gangplan.prom",
+            "gangplan run --shadow journal --policy policy.yaml",
         ),
         (status, "gangplan status", "gangplan status --release 4f2a9c01d7"),
         (doctor, "gangplan doctor", "gangplan doctor -n research --allow-evictions"),

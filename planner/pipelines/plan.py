@@ -115,7 +115,7 @@ ReadReporter = Callable[["LoadedInput"], None]
 class Planned:
     """A verified plan, typed, and the text of its JSON document.
 
-    ``signal_exit``: 129, 130 or 143 if a signal stopped the search.
+    ``signal_exit``: 129, 130 or 143 if a signal stopped the search. ``made_of``: its input and solution.
     """
 
     plan: PlanDocument
@@ -123,6 +123,7 @@ class Planned:
     unmet: tuple[Required, ...]
     signal_exit: int | None
     seconds: dict[str, float] = field(default_factory=dict)
+    made_of: tuple[LoadedInput, Solution] | None = None
 
 
 class Phases:
@@ -214,7 +215,8 @@ def plan(
             if required:
                 with phases.phase("require"):
                     left_out = unmet(required, instance, solution, stop.event)
-    return Planned(made, found.text, left_out, stop.exit_code, phases.seconds)
+    made_of = built, solution
+    return Planned(made, found.text, left_out, stop.exit_code, phases.seconds, made_of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,19 +87,30 @@ class RunRequest:
     metrics: Path | None = None
 
 
+Work = Callable[[RunRequest, "Console", RunReport, Stop, Callable[[], float]], None]
+"""What a run does between its first and its last line. It fills in the report."""
+
+
 def run(
     request: RunRequest,
     console: Console,
     *,
+    work: Work | None = None,
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> int:
-    """Run everything; the exit code. Expected failures and the summary are printed."""
+    """Run everything; the exit code. Expected failures and the summary are printed.
+
+    ``work``: in the place of planning and applying.
+    """
     report, begun = RunReport(), clock()
     shown: tuple[Fault, ...] = ()
     with stop_on_signal() as stop:
         try:
-            _Run(request, console, report, stop, clock).execute()
+            if work is None:
+                _Run(request, console, report, stop, clock).execute()
+            else:
+                work(request, console, report, stop, clock)
         except (GangplanError, Interrupted) as error:
             _record_failure(report, error)
             _show_error(console, request, report, error)

@@ -69,6 +69,7 @@ def _plain(run: RunReport, last_success: float | None) -> Iterator[tuple[str, st
     yield "gangplan_effective_gpus_before", "Effective GPUs before the last plan.", gpus("before")
     said = "Effective GPUs if gangs were taken one after another."
     yield "gangplan_effective_gpus_one_at_a_time", said, gpus("one_at_a_time")
+    yield "gangplan_spread_gpus", "Running GPUs less what slower links leave of them.", run.spread
 
 
 def _labelled(run: RunReport) -> Iterator[tuple[str, str, _Values, str]]:
@@ -90,6 +91,7 @@ def _labelled(run: RunReport) -> Iterator[tuple[str, str, _Values, str]]:
             gpus[reason] += requests[gang.key].min_gpus
         yield "gangplan_waiting_gangs", "Gangs that wait, by reason.", gangs, "reason"
         yield "gangplan_waiting_gpus", "Fewest GPUs that they ask for.", gpus, "reason"
+    yield "gangplan_idle_gpus", "GPUs that waiting gangs could use.", run.idle, "if"
     if run.decided is not None or run.verdicts:
         outcomes = {one.value: run.counts.get(one, 0) for one in Outcome}
         yield "gangplan_outcome_gangs", "Gangs of the last run, by outcome.", outcomes, "outcome"

@@ -40,6 +40,8 @@ class RunReport:
     ``applied``: verdict on this run's plan. ``plan``: its id; ``decided``: the plan itself; ``unbound``: pods
     (namespace, name) that hold room before it and are not bound.
     ``cluster``: uid. ``seconds``: of each phase, summed if it runs twice. ``warnings``: as printed.
+    ``idle``: GPUs that waiting gangs could use, by what it takes; ``spread``: lost to slower links. A shadow
+    alone finds them out.
     """
 
     status: str = "failed"
@@ -54,6 +56,8 @@ class RunReport:
     applied: Verdict = field(default_factory=Verdict)
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    idle: dict[str, float] = field(default_factory=dict)
+    spread: float | None = None
 
     @property
     def verdicts(self) -> list[GangVerdict]:
@@ -177,6 +181,7 @@ class RunReport:
             waiting=self.waiting,
             never=self.never,
             effective_gpus=self.effective,
+            **({"idle_gpus": self.idle} if self.idle else {}),
             gained_by_priority=None if plan is None else gained(plan),
             gangs=self.counts,
             writes=self.writes,

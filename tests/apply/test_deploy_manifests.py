@@ -57,7 +57,7 @@ def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
     # admission: 6 policies, each bound
     counts = {
         "base": 11, "admission": 10, "default": 21, "evictions": 22, "watch": 22, "dra": 3,
-        "gate": 4, "give-back": 1, "kueue": 4, "kai": 1, "tenants/example": 1,
+        "gate": 4, "give-back": 1, "kueue": 4, "kai": 1, "shadow": 9, "tenants/example": 1,
     }  # fmt: skip
     assert {folder: len(built(folder)) for folder in counts} == counts
 

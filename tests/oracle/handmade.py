@@ -177,4 +177,6 @@ def report(exit_code: int = 0) -> RunReport:
         decided=PlanDocument.model_validate(document),
         applied=Verdict(tuple(done)),
         seconds={"read": 0.5, "solve": 12.0},
+        idle={"now": 8.0},
+        spread=1.5,
     )

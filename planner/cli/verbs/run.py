@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,10 +25,71 @@ from planner.cli.options import (
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
+if TYPE_CHECKING:
+    from planner.week.shadow import Shadow
+
 LEAST, MOST = "30s", "10m"
 """Between two runs of a watch."""
 
 _WATCHING = ("--watch", "--min-interval", "--max-interval")
+
+
+@dataclass(frozen=True, slots=True)
+class Shadowing:
+    """The options of a run that changes nothing."""
+
+    shadow: Annotated[
+        Path | None,
+        typer.Option(
+            "--shadow",
+            metavar="FOLDER",
+            help="Write nothing to the cluster: add what is seen and could run to this journal.",
+        ),
+    ] = None
+    restarts: Annotated[
+        int | None,
+        typer.Option(
+            "--restarts",
+            min=0,
+            max=100,
+            metavar="N",
+            help="With --shadow: also what could run if at most N gangs restarted; default: 2.",
+        ),
+    ] = None
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep",
+            metavar="DURATION",
+            help="With --shadow: how long a day stays in the journal; default: 35d.",
+        ),
+    ] = None
+    anonymize: Annotated[
+        bool,
+        typer.Option("--anonymize", help="With --shadow: no name of the cluster in the journal."),
+    ] = False
+
+    def work(self, *, watch: bool) -> Shadow | None:
+        """What the run does then; None without --shadow. Raises UsageError."""
+        from planner.week.rounds import RESTARTS
+        from planner.week.shadow import KEEP_S, Shadow
+
+        if self.shadow is None:
+            others = {"--restarts": self.restarts, "--keep": self.keep}
+            given = [name for name, one in others.items() if one is not None]
+            if given or self.anonymize:
+                option = (*given, "--anonymize")[0]
+                raise UsageError(Fault(f"{option} without --shadow", "add --shadow FOLDER"))
+            return None
+        if watch:
+            hint = "start it every few minutes, by cron or by the CronJob of deploy/shadow"
+            raise UsageError(Fault("--shadow does not watch", hint))
+        return Shadow(
+            self.shadow,
+            RESTARTS if self.restarts is None else self.restarts,
+            KEEP_S if self.keep is None else seconds_of("--keep", self.keep),
+            self.anonymize,
+        )
 
 
 @verb
@@ -49,6 +112,7 @@ def run(
     connection: Connection,
     lock: Locking,
     metrics_file: MetricsOption = None,
+    shadow: Shadowing,
     watch: Annotated[
         bool,
         typer.Option(
@@ -73,6 +137,7 @@ def run(
     ] = None,
 ) -> None:
     """Plan the live cluster and apply the plan, unattended."""
+    work = shadow.work(watch=watch)
     from planner.cli.verbs.snapshot import skipped
     from planner.pipelines import run as pipeline
     from planner.pipelines.plan import PlanRequest
@@ -110,7 +175,7 @@ def run(
         option = "--min-interval" if min_interval else "--max-interval"
         raise UsageError(Fault(f"{option} without --watch", "add --watch"))
     else:
-        code = pipeline.run(request, console)
+        code = pipeline.run(request, console, work=work)
     if code:
         raise typer.Exit(code)
 

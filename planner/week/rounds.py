@@ -1,0 +1,221 @@
+"""What waiting gangs could use of a cluster at one moment: as it is, with few restarts, without quotas.
+
+Each figure is that of a plan that the judge has accepted, so that it could have been. A better one is
+possible unless the search has proven that there is none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from models.documents.policy import Objective, SolveLimits
+from models.instance.queue import Amount, Queue
+from models.instance.solution import STARTS, GangDecision, Reason
+from models.tiers import family
+from planner.errors import RefusedPlanError
+from planner.pipelines.adjustments import at_no_price, starting_from
+from planner.pipelines.plan import Maker, Phases, PlanRequest
+from planner.pipelines.timed_search import TimedSearch
+from planner.week.figures import Figures, Idle, Waits
+
+if TYPE_CHECKING:
+    from models.documents.plan import PlanDocument
+    from models.instance.gang import Gang
+    from models.instance.instance import Instance
+    from models.instance.solution import Solution
+    from models.values.tier_values import Evaluation
+    from planner.read.instance_builder import LoadedInput
+    from planner.show.console import Console
+
+RESTARTS = 2
+"""Gangs that restart at most, unless the command line says otherwise."""
+
+SEARCH_S = 6
+"""Seconds of each search beside the plan, and its budget: what is not proven by then is "at least"."""
+
+MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a round knows beside the cluster. ``restarts``: most gangs that restart. ``created_at``: when."""
+
+    restarts: int
+    created_at: str
+    console: Console
+    stop: threading.Event
+    clock: Callable[[], float] = time.monotonic
+
+
+def figures_of(built: LoadedInput, solution: Solution, plan: PlanDocument, look: Look) -> Figures:
+    """The figures of a cluster. ``solution``, ``plan``: in which nothing that runs is moved or stopped."""
+    from models.program.base_state import base_decisions
+    from models.results.audit import free_to_move
+    from models.values.effective_gpus import gpus_at_speed
+    from models.values.stranded_gpus import free_gpus, stranded_by_cause
+    from models.values.tier_values import Evaluation
+
+    instance = built.instance
+    base = base_decisions(instance)
+    installed = sum(node.whole_gpus for node in instance.cluster.nodes)
+    free = sum(free_gpus(instance, base).unheld)
+    causes = stranded_by_cause(instance, base)
+    lines = Evaluation(instance, base)
+    waiting = [i for i, gang in enumerate(instance.gangs) if not gang.running and _units(gang)]
+    able = (i for i in waiting if instance.gangs[i].hold is None)
+    left = any(solution.decisions[i].decision not in STARTS for i in able)
+    gpus, gangs = _started(instance, solution.decisions)
+    now, moving, quotas = Idle(gpus, not left or _proven(plan), gangs), Idle(), Idle()
+    if free and left:
+        most = partial(_most, built, solution.decisions, look)
+        # The plan goes by priority, age and speed: others may have more GPUs.
+        found = most(at_no_price(instance, ()))
+        now = found if found.gpus >= now.gpus else now
+        if look.restarts:
+            wish = at_no_price(instance, free_to_move(instance))
+            moving = _beyond(now, most(wish, look.restarts))
+        if any(queue.limit != Amount() or not queue.borrowing for queue in instance.queues):
+            queues = tuple(map(_unlimited, instance.queues))
+            wish = at_no_price(replace(instance, queues=queues, shares=None), ())
+            quotas = _beyond(now, most(wish))
+    return Figures(
+        installed=installed * MILLI,
+        held=int((installed - free) * MILLI),
+        free=int(free * MILLI),
+        effective=sum(gpus_at_speed(lines)) // instance.gpu_unit,
+        spread=_spread(instance, lines),
+        stranded={cause: round(MILLI * sum(nodes.values())) for cause, nodes in causes.items()},
+        restarts=look.restarts,
+        now=now,
+        moving=moving,
+        quotas=quotas,
+        waiting=tuple(_waits(instance, i, solution.decisions[i]) for i in waiting),
+    )
+
+
+def _units(gang: Gang) -> int:
+    """GPUs that it asks for at least, in the unit of its instance."""
+    return gang.least_units if any(role.units for role in gang.roles) else 0
+
+
+def _milli(instance: Instance, units: int) -> int:
+    return MILLI * units // instance.gpu_unit
+
+
+def _name(gang: Gang) -> str:
+    return "/".join(gang.key)
+
+
+def _started(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> tuple[int, tuple[tuple[str, int], ...]]:
+    """GPUs of gangs that wait and that a plan starts, and who they are."""
+    found = tuple(
+        (_name(gang), _milli(instance, _units(gang)))
+        for gang, one in zip(instance.gangs, decisions, strict=True)
+        if one.decision in STARTS and not gang.running and _units(gang)
+    )
+    return sum(gpus for _, gpus in found), found
+
+
+def _proven(plan: PlanDocument) -> bool:
+    """Whether no plan is better in the tiers about which gangs run."""
+    deciding = [
+        one
+        for one in plan.status.objectives
+        if (kind := family(one.family)).fused and not kind.name.endswith("waiting")
+    ]
+    return all(one.proof is not None and one.gap == 0 for one in deciding)
+
+
+def _unlimited(queue: Queue) -> Queue:
+    none = Amount()
+    return replace(
+        queue, limit=none, lending_limit=none, non_preemptible_limit=none, borrowing=True
+    )
+
+
+def _most(
+    built: LoadedInput,
+    known: Sequence[GangDecision],
+    look: Look,
+    wish: Instance,
+    restarts: int | None = None,
+) -> Idle:
+    """Most GPUs of waiting gangs that start under these rules: none goes before another one."""
+    wish = starting_from(wish, known, max_gangs=restarts)
+    policy = replace(
+        wish.policy,
+        objectives=(Objective("admission"),),
+        starvation_after_s=None,
+        solve=SolveLimits(SEARCH_S, SEARCH_S, 1, wish.policy.solve.seed),
+    )
+    level = tuple(replace(gang, priority=0, stated_priority=None) for gang in wish.gangs)
+    wish = replace(wish, gangs=level, policy=policy)
+    search = TimedSearch(wish, look.console, look.stop, look.clock, lambda _: 0.0, frequent=True)
+    found = unexplained(wish, search.run())
+    maker = Maker(PlanRequest(()), replace(built, instance=wish), look.created_at, look.console)
+    try:
+        plan, _ = maker.made(found, Phases(look.clock), refute=False)
+    except RefusedPlanError:
+        return Idle(proven=False)  # it counts nothing that the judge does not accept
+    moved = tuple(
+        (_name(gang), _milli(wish, _units(gang)), _lost(built.instance, index))
+        for index, (gang, one) in enumerate(zip(wish.gangs, found.decisions, strict=True))
+        if one.decision == "move"
+    )
+    gpus, gangs = _started(wish, found.decisions)
+    return Idle(gpus, _proven(plan), gangs, moved)
+
+
+def _beyond(now: Idle, most: Idle) -> Idle:
+    """What starts under other rules beyond what starts now."""
+    if most.gpus <= now.gpus:
+        return Idle(proven=most.proven)
+    more = tuple(one for one in most.gangs if one not in now.gangs)
+    return Idle(most.gpus - now.gpus, most.proven, more, most.moved)
+
+
+def unexplained(instance: Instance, solution: Solution) -> Solution:
+    """The solution of a frequent search as a plan that says of gangs that wait only that they do."""
+    waits = GangDecision("wait", (), Reason("NoRoom", bare=True))
+    decisions = tuple(
+        waits if one.decision == "wait" and gang.hold is None else replace(one, expected_start=None)
+        for one, gang in zip(solution.decisions, instance.gangs, strict=True)
+    )
+    ended = all(one.best == one.bound for one in solution.tiers)
+    stopped_by = solution.stopped_by if ended or solution.stopped_by != "proof" else "budget"
+    return replace(solution, decisions=decisions, stopped_by=stopped_by)
+
+
+def _lost(instance: Instance, index: int) -> int | None:
+    """GPU-seconds since its last checkpoint or its start."""
+    gang = instance.gangs[index]
+    seconds = instance.lost_work_s(gang)
+    return None if seconds is None else _milli(instance, _units(gang)) * max(0, seconds) // MILLI
+
+
+def _spread(instance: Instance, lines: Evaluation) -> int:
+    """What whole running gangs lose to links that are slower than those of the best placement."""
+    from models.values.tier_values import gang_speed
+
+    lost = 0
+    for line in lines.lines:
+        if not line.admitted or line.value is None or line.value.share is None:
+            continue
+        pods = (pod for pod in line.decision.pods if line.gang.roles[pod.role].units)
+        models = (instance.cluster.nodes[pod.node].model for pod in pods)
+        ideal = gang_speed(instance, line.gang, MILLI, [one for one in models if one is not None])
+        lost += _units(line.gang) * max(0, ideal - (line.speed or 0))
+    return lost // instance.gpu_unit
+
+
+def _waits(instance: Instance, index: int, decision: GangDecision) -> Waits:
+    gang, reason = instance.gangs[index], decision.reason
+    code = "starts" if decision.decision in STARTS else "Unknown" if reason is None else reason.code
+    return Waits(_name(gang), _milli(instance, _units(gang)), gang.submitted_at, code)

@@ -1,0 +1,104 @@
+"""``run --shadow``: reads and plans the cluster as a run does, writes nothing to it, adds to a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from models.instance.policy import EVERY_SCHEDULER
+from models.units import time_text
+from planner import last_plan
+from planner.atomic_files import check_target
+from planner.pipelines.live_planner import ClusterSource, LivePlanner
+from planner.pipelines.plan import Phases
+from planner.week.rounds import RESTARTS, Look, figures_of
+
+if TYPE_CHECKING:
+    from planner.pipelines.run import RunRequest
+    from planner.show.console import Console
+    from planner.show.run import RunReport
+    from planner.signals import Stop
+
+TIME_LIMIT_S = 15
+"""Of the plan, unless the command line says otherwise."""
+
+KEEP_S = 35 * 24 * 60 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """What a shadow does in the place of a run. ``keep_s``: how long a day stays in the journal."""
+
+    journal: Path
+    restarts: int = RESTARTS
+    keep_s: int = KEEP_S
+    anonymize: bool = False
+
+    def __call__(
+        self,
+        request: RunRequest,
+        console: Console,
+        report: RunReport,
+        stop: Stop,
+        clock: Callable[[], float],
+    ) -> None:
+        """One round. Raises what reading the cluster, planning and writing raise."""
+        from models.apply.plan_actions import plan_id
+        from models.documents.canonical import canonical_instance
+        from planner.cluster.store import Store
+        from planner.week.journal import append
+
+        for file in (request.planning.out, request.metrics):
+            if file is not None:
+                check_target(file)
+        own = request.planning
+        planning = replace(
+            own,
+            keep_running=True,
+            schedulers=(EVERY_SCHEDULER,),
+            time_limit_s=own.time_limit_s or (TIME_LIMIT_S if own.budget is None else None),
+        )
+        source = ClusterSource(request.target, Store(), skip=request.skip)
+        planner = LivePlanner(planning, source, console, clock=clock)
+        try:
+            planned = planner.plan()
+        finally:
+            report.seconds = planner.seconds
+            report.warnings += planner.warnings
+        report.decided, report.plan = planned.plan, plan_id(planned.plan)
+        report.cluster = planned.plan.instance.cluster.metadata.uid
+        last_plan.keep(console.environ, planned.text, "the cluster as it was seen by --shadow")
+        if planned.signal_exit is not None:
+            stop.exit_code = planned.signal_exit
+            stop.event.set()
+        stop.check()
+        assert planned.made_of is not None
+        built, solution = planned.made_of
+        phases = Phases(clock)
+        with phases.phase("figures"):
+            created_at = planned.plan.metadata.created_at
+            look = Look(self.restarts, time_text(created_at), console, stop.event, clock)
+            figures = figures_of(built, solution, planned.plan, look)
+        stop.check()
+        with phases.phase("journal"):
+            path, size, cut = append(
+                self.journal,
+                created_at,
+                canonical_instance(built.instance),
+                figures,
+                keep_s=self.keep_s,
+                anonymize=self.anonymize,
+            )
+        report.seconds.update(phases.seconds)
+        if cut:
+            console.warn(f"{path}: a half-written record at its end was cut off")
+        console.say(f"recorded in {path}: {size:,} bytes")
+        report.idle = {
+            "now": figures.now.gpus / 1000,
+            "restarts": figures.moving.gpus / 1000,
+            "no quotas": figures.quotas.gpus / 1000,
+        }
+        report.spread = figures.spread / 1000
+        report.status, report.exit_code = "recorded", 0
