@@ -7,8 +7,6 @@ from it. So equal parts may be one object.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
@@ -75,12 +73,6 @@ D = TypeVar("D", bound=Document)
 def _shared_fields(kind: type, own: Sequence[str]) -> Callable[[Any], Hashable]:
     """Getter of the fields of a dataclass that are not its own."""
     return attrgetter(*(field.name for field in fields(kind) if field.name not in own))
-
-
-def digest(document: object) -> str:
-    """``sha256:<hex>`` of the document as compact JSON with sorted keys, in UTF-8."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return f"sha256:{hashlib.sha256(text.encode('utf-8')).hexdigest()}"
 
 
 def canonical_instance(instance: Instance) -> dict[str, Any]:

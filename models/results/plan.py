@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from models.documents.base import API_VERSION
-from models.documents.canonical import canonical_instance, digest
+from models.documents.base import API_VERSION, digest
+from models.documents.canonical import canonical_instance
 from models.documents.plan import (
     PlanBought,
     PlanDigests,

@@ -5,8 +5,6 @@ A broken document gives violations of form, reference and order, never an except
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +12,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
+from models.documents.base import digest
 from models.documents.plan import PlanDocument, PlanGang, PlanInstance, PlanPod, PlanStatus
 from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Pod, PodKey
@@ -171,10 +170,7 @@ def check_digests(
 def _digest(value: object) -> str | None:
     """sha256 of the canonical JSON; None if the value is not JSON."""
     try:
-        text = json.dumps(
-            value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-        )
-        return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
+        return digest(value)
     except (ValueError, TypeError, RecursionError):
         return None
 

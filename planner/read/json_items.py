@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -53,9 +54,9 @@ _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 _TRAILING = re.compile(r"trailing characters \(byte ([0-9]+)\)")
 """What msgspec says of a text that goes on after a value: where it goes on, counted from 1."""
 
-_WINDOWS = (2**14, 2**16, 2**18, 2**20, 2**21)
-"""Characters of a text in which the next value is looked for: most objects are shorter than the first. An API
-server stores at most 1.5 MiB of one."""
+_WINDOWS = (2**10, 2**11, 2**12, 2**13, 2**14, 2**16, 2**18, 2**20, 2**21)
+"""Characters of a text in which the next value is looked for, from that which held the last one on. An API
+server stores at most 1.5 MiB of an object."""
 
 _MAX_UNTAKEN = 100
 """Values in a row that nobody took, after which a text is no longer looked at so: it is of something else."""
@@ -92,7 +93,7 @@ class _JsonItems:
         self._counted, self._line, self._column = 0, 1, 1
         self._marks = self._item_marks = 0
         self._forgot = False
-        self._untaken = 0
+        self._untaken = self._window = 0
         self._odd = self._wide = False
         self._strict = json.JSONDecoder(
             object_pairs_hook=self._fields, parse_float=decimal, parse_constant=self._constant
@@ -192,7 +193,7 @@ class _JsonItems:
 
     def _sound_value(self) -> bytes | None:
         """The JSON of the next value without building it; None if it is long, or perhaps not sound."""
-        for size in _WINDOWS if self._untaken < _MAX_UNTAKEN else ():
+        for size in _WINDOWS[self._window :] if self._untaken < _MAX_UNTAKEN else ():
             window = self.text[self.at : self.at + size]
             raw = window.encode("utf-8", "surrogatepass")
             try:
@@ -200,6 +201,7 @@ class _JsonItems:
             except msgspec.DecodeError as error:
                 found = _TRAILING.search(str(error))
                 if found is not None:
+                    self._window = bisect(_WINDOWS[:-1], int(found[1]))
                     return raw[: int(found[1]) - 1]
             except RecursionError:
                 break
@@ -288,8 +290,7 @@ class _JsonItems:
             return False
         pieces, wanted = [self.text], len(self.text) - self.at
         while wanted >= 0:
-            piece = next(self._rest, None)
-            if piece is None:
+            if (piece := next(self._rest, None)) is None:
                 self._rest = None
                 break
             pieces.append(piece)
@@ -331,10 +332,8 @@ class _JsonItems:
 
     def _malformed(self, message: str, at: int | None = None) -> Malformed:
         """The fault of the text; of one that is held whole what ``json`` says."""
-        if self.source.rest is None:
-            faults = parse_json(self.source.text).faults
-            if faults:
-                return faults[0]
+        if self.source.rest is None and (faults := parse_json(self.source.text).faults):
+            return faults[0]
         return json_fault(message, *self._place(self.at if at is None else at))
 
     def _fields(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

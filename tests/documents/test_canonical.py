@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from input_folders import input_folder, input_names
 from strategies import inputs
 
-from models.documents.canonical import digest
+from models.documents.base import digest
 from models.results.plan import dumps
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read

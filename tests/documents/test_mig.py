@@ -16,7 +16,7 @@ import yaml
 from building import instance_document
 from effort import examples
 
-from models.documents.canonical import digest
+from models.documents.base import digest
 from models.instance.cluster import Node
 from models.instance.instance import Instance
 from models.mig import (

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from models.documents.canonical import canonical_instance, digest
+from models.documents.base import digest
+from models.documents.canonical import canonical_instance
 from models.documents.communication import DEFAULT_FRACTION
 from models.instance.instance import Instance
 from models.step_time import Transformer

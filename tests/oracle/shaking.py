@@ -14,7 +14,7 @@ from typing import Any
 from building import instance_document
 from exhaustive_queues import could_start, could_start_now
 
-from models.documents.canonical import digest
+from models.documents.base import digest
 from models.documents.plan import GangKey
 from models.instance.gang import Gang
 from models.instance.instance import Instance

@@ -108,7 +108,7 @@ def warn_if_changed(
 
 def changed_digest(document: dict[str, Any], plan: PlanDocument) -> str | None:
     """The first digest that the document does not have. Nothing else is checked: that is verify's."""
-    from models.documents.canonical import digest
+    from models.documents.base import digest
 
     stated = plan.status.digests
     for part, value in (("instance", stated.instance), ("spec", stated.spec)):
