@@ -224,7 +224,7 @@ Masks = frozenset[int]
 """Sets of as many GPUs each that will do."""
 
 Pattern = tuple[int, ...]
-"""For all masks that are asked for, the number of disjoint sets among them."""
+"""For all masks that are asked for, the number of disjoint sets among them; last the GPUs that are left."""
 
 
 def mesh_sets(node: Node) -> MeshSets | None:
@@ -291,13 +291,13 @@ class MeshPatterns:
     def __init__(self, wanted: Sequence[Masks]) -> None:
         self._wanted = tuple(wanted)
         self._sizes = sorted({next(iter(own)).bit_count() for own in wanted})
-        self._found: dict[int, list[Pattern]] = {0: [(0,) * len(wanted)]}
+        self._found: dict[int, list[Pattern]] = {0: [(0,) * (len(wanted) + 1)]}
 
     def of(self, mask: int) -> list[Pattern]:
         """The patterns of a free mask, none of which has less than another one."""
         if mask not in self._found:
             lowest = mask & -mask
-            found = dict.fromkeys(self.of(mask ^ lowest))
+            found = {(*one[:-1], one[-1] + 1): None for one in self.of(mask ^ lowest)}
             for chosen in self._with(lowest, mask):
                 worth = self._worth(chosen)
                 for pattern in self.of(mask ^ chosen):
@@ -307,6 +307,7 @@ class MeshPatterns:
 
     def choose(self, mask: int, pattern: Pattern) -> list[int] | None:
         """Disjoint sets of a free mask that make up a pattern, or more; None if there are none."""
+        pattern = (*pattern[:-1], 0)
         if not any(pattern):
             return []
         if not any(covers(one, pattern) for one in self.of(mask)):
@@ -324,7 +325,7 @@ class MeshPatterns:
         return (gpu | own for size in self._sizes for own in subsets(mask ^ gpu, size - 1))
 
     def _worth(self, chosen: int) -> Pattern:
-        return tuple(int(chosen in own) for own in self._wanted)
+        return (*(int(chosen in own) for own in self._wanted), 0)
 
 
 def _most(patterns: Iterable[Pattern]) -> list[Pattern]:

@@ -19,7 +19,7 @@ from operator import or_
 
 from models.hardware import bits
 from models.program.linear_program import Linear
-from models.program.packing import MeshKind, MeshPatterns, Pattern, covers
+from models.program.packing import MeshKind, MeshPatterns, Pattern
 from models.program.slots.slot_rooms import Mode
 from models.program.slots.slot_state import Slots
 
@@ -47,15 +47,32 @@ Shared = tuple[Place, int, Fraction, Fraction]
 """A domain, and what gangs of equal pods need there."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodePattern:
+    """What so many nodes of a class have as ``variable`` says.
+
+    ``gone``: positions of the pods that left them. ``free``: GPUs before anything comes; ``taken``: sets, by
+    their size; ``left``: GPUs that are in none of them.
+    """
+
+    variable: int
+    pattern: Pattern
+    gone: frozenset[int]
+    free: int
+    taken: tuple[tuple[int, int], ...]
+    left: int
+
+
 @dataclass
 class MeshClass:
     """Nodes that are alike, each with its pods that may leave it in the same order: 1 where one leaves.
 
-    ``patterns``: (variable, a pattern, the positions of the pods whose GPUs it has).
+    ``free``: GPUs of one while they stay.
     """
 
+    free: int
     nodes: list[tuple[int, list[Linear]]]
-    patterns: list[tuple[int, Pattern, tuple[int, ...]]]
+    patterns: list[NodePattern]
 
 
 class SlotMeshes:
@@ -70,7 +87,7 @@ class SlotMeshes:
         self._cluster = model.instance.cluster
         inner = self._cluster.node_level - 1
         few = inner >= 0 and len(self._cluster.domains[inner]) <= MAX_DOMAINS
-        self._level = inner if few else -1
+        self.level = inner if few else -1
         self.homes: dict[Scattered, dict[int, int]] = {}
         self.shares: dict[Shared, dict[int, int]] = {}
         self._asked = defaultdict[Place, Asked](dict)
@@ -81,26 +98,39 @@ class SlotMeshes:
             size = next(iter(own)).bit_count()
             by_size[size] = by_size.get(size, frozenset()) | own
         wanted = list(dict.fromkeys((*every, *by_size.values())))
+        self._by_size = [(size, wanted.index(own)) for size, own in by_size.items()]
         self.patterns = MeshPatterns(wanted)
         self.classes = list(self._classes()) if wanted else []
         self._hold(wanted)
 
+    def holds(self, mode: Mode) -> bool:
+        """Whether what comes of a gang can only be on these nodes: all but single GPUs are in patterns."""
+        return mode.option.demand.gpu_nodes <= self.kind.nodes
+
     def scattered(self, mode: Mode) -> Scattered | None:
         """What a gang on several servers needs there; None of others, and where each pod alone will do."""
         shape, sets, demand = mode.shape, self.kind.sets, mode.option.demand
-        several = mode.level < self._cluster.node_level and demand.gpu_nodes <= self.kind.nodes
+        several = mode.level < self._cluster.node_level and self.holds(mode)
         if shape is None or shape.inside is None or not several:
             return None
         (role,), over = demand.gpu_roles, self._model.shapes.bounds.over(mode.level)
         if sets.masks(role.gpus, shape.inside, over) == sets.masks(role.gpus, Fraction(0), None):
             return None
-        return min(mode.level, self._level), role.gpus, role.count, shape.inside, over
+        return min(mode.level, self.level), role.gpus, role.count, shape.inside, over
+
+    def singles(self) -> Iterator[tuple[frozenset[int], int]]:
+        """(nodes, how many come to them) of single GPUs of gangs on several servers."""
+        for ((level, domain), gpus, *_), own in self.shares.items():
+            if gpus == 1 and 1 in own:
+                domains = self._cluster.domains[level] if level >= 0 else ()
+                nodes = domains[domain].nodes if domains else self.kind.nodes
+                yield self.kind.nodes.intersection(nodes), own[1]
 
     def _ask_all(self) -> None:
         scattered = defaultdict[Scattered, Linear](Linear)
         for mode in self._model.modes:
             shape, roles = mode.shape, mode.option.demand.gpu_roles
-            if not roles or not mode.option.demand.gpu_nodes <= self.kind.nodes:
+            if not roles or not self.holds(mode):
                 continue
             alone = mode.level == self._cluster.node_level
             if key := self.scattered(mode):
@@ -164,10 +194,10 @@ class SlotMeshes:
 
     def _hold(self, wanted: Sequence[frozenset[int]]) -> None:
         """What is taken in a domain, and in those within it, is among the sets of its nodes."""
-        supply = defaultdict[Place, list[tuple[int, Pattern, tuple[int, ...]]]](list)
+        supply = defaultdict[Place, list[NodePattern]](list)
         taken = defaultdict[Place, list[tuple[frozenset[int], Linear]]](list)
-        for one, level in product(self.classes, range(-1, self._level + 1)):
-            supply[self._place(one.nodes[0][0], level)] += one.patterns
+        for alike, level in product(self.classes, range(-1, self.level + 1)):
+            supply[self._place(alike.nodes[0][0], level)] += alike.patterns
         for (last, domain), asked in self._asked.items():
             n = self._cluster.domains[last][domain].nodes[0] if last >= 0 else 0
             for level in range(-1, last + 1):
@@ -178,19 +208,21 @@ class SlotMeshes:
                 if masks <= own:
                     row.add_linear(gangs)
             if row.terms:
-                for variable, pattern, _ in supply[place]:
-                    row.add(variable, -pattern[at])
+                for one in supply[place]:
+                    row.add(one.variable, -one.pattern[at])
                 self._program.at_most(row)
 
     def _classes(self) -> Iterator[MeshClass]:
-        found: dict[tuple[Place, tuple[int, ...]], MeshClass] = {}
+        found: dict[tuple[Place, int, tuple[int, ...]], MeshClass] = {}
         for n in sorted(self.kind.nodes):
             mask, leaving = self._model.room.free_masks(n)
             some = leaving[:MAX_LEAVING]
             mask = reduce(or_, (gone for gone, _ in leaving[MAX_LEAVING:]), mask)
-            key = self._place(n, self._level), (mask, *(own for own, _ in some))
-            found.setdefault(key, MeshClass([], [])).nodes.append((n, [left for _, left in some]))
-        for (_, masks), one in found.items():
+            free = min(mask.bit_count(), self._model.room.most(n))  # less if it is unknown which
+            key = self._place(n, self.level), free, (mask, *(own for own, _ in some))
+            one = found.setdefault(key, MeshClass(free, [], []))
+            one.nodes.append((n, [left for _, left in some]))
+        for (*_, masks), one in found.items():
             self._choose(masks, one)
             yield one
 
@@ -198,8 +230,13 @@ class SlotMeshes:
         """Variables of the patterns of a class: at most one a node, and none with GPUs of who stays."""
         every, using = Linear(), [Linear() for _ in key[1:]]
         for pattern, gone in self._patterns(*key):
+            taken = tuple((size, pattern[at]) for size, at in self._by_size if pattern[at])
+            free = one.free + sum(key[1 + at].bit_count() for at in gone)
+            left = free - sum(size * count for size, count in taken)
+            if left < 0:
+                continue
             variable = self._program.integer(0, len(one.nodes))
-            one.patterns.append((variable, pattern, tuple(sorted(gone))))
+            one.patterns.append(NodePattern(variable, pattern, gone, free, taken, left))
             every.add(variable)
             for at in gone:
                 using[at].add(variable)
@@ -212,13 +249,12 @@ class SlotMeshes:
                 self._program.at_most(own)
 
     def _patterns(self, mask: int, *others: int) -> list[tuple[Pattern, frozenset[int]]]:
-        """The patterns of a mask and of those of pods that are gone, none for which fewer suffice."""
+        """The patterns of a mask, and of those of pods that are gone."""
         found: list[tuple[Pattern, frozenset[int]]] = []
-        for number in sorted(range(1 << len(others)), key=lambda own: (own.bit_count(), own)):
+        for number in range(1 << len(others)):
             gone, free = frozenset(bits(number)), mask
             for at in gone:
                 free |= others[at]
-            for pattern in self.patterns.of(free):
-                if not any(used <= gone and covers(own, pattern) for own, used in found):
-                    found.append((pattern, gone))
-        return [(pattern, gone) for pattern, gone in found if any(pattern)]
+            own = self.patterns.of(free)
+            found += ((pattern, gone) for pattern in own if gone or any(pattern[:-1]))
+        return found

@@ -79,6 +79,7 @@ class SlotModel(Slots):
         self.complete = all(choice.complete for choice in self.choices)
         self.covers_admission = all(choice.covers_admission for choice in self.choices)
         self._base = Evaluation(instance, self._state.base)
+        self._span = Linear()
         self.spread: SlotSpread | None = None
         self.flow: SlotFlow | None = None
         for choice in self.choices:
@@ -318,12 +319,14 @@ class SlotModel(Slots):
     def expression(self, tier: Tier) -> Linear | None:
         """The tier's value, or a bound that no plan with these options beats; None if there is none."""
         if tier.family == "stranded":
-            return stranded(self, self.flow or SlotFlow(self, self.parts, -1))
+            return stranded(self, self.flow or SlotFlow(self, self.parts, self.meshes, -1))
         if tier.family in queues.QUEUE_TIERS:
             return queues.QUEUE_TIERS[tier.family](self._who_runs, tier)
         total = self._sum(tier)
         if total is not None:
             total.constant = self._base.tier(tier)
+        if total is not None and tier.family == "span":
+            self._span = total
         return total
 
     def _sum(self, tier: Tier) -> Linear | None:
@@ -350,13 +353,16 @@ class SlotModel(Slots):
     def tell_apart(self, family: str, known: Sequence[int] = ()) -> None:
         """From now on ``span`` or ``stranded`` is bounded more tightly, with more variables.
 
-        ``known``: a solution; its gangs are counted one by one.
+        ``known``: a solution; its gangs are counted one by one. The expression of ``span`` counts the nodes
+        of small pods, too, once they are.
         """
         slots, cluster = self._domain_slots, self.instance.cluster
         inner = cluster.node_level - 1
         if family == "stranded":
+            inner = min((inner, *(mesh.level for mesh in self.meshes)))
             narrow = (o for o in range(inner, -1, -1) if len(cluster.domains[o]) <= MAX_DOMAINS)
-            self.flow = SlotFlow(self, self.parts, next(narrow, -1))
+            self.flow = SlotFlow(self, self.parts, self.meshes, next(narrow, -1))
+            self._span.add_linear(self.flow.beyond)
         elif slots is not None and self.loose:
             self.spread = SlotSpread(self, slots, known)
 

@@ -24,7 +24,7 @@ class FlowPlaces:
         self._free = space.arrays.free.copy()
         nodes, most = len(self._free), max(len(own.left) for own in flow.sets)
         self._homes = {
-            kind: {number: values[v] for number, v in own.items() if values[v]}
+            kind: [number for number, v in own.items() for _ in range(values[v])]
             for kind, own in flow.homes.items()
         }
         self._set_of = flow.set_of
@@ -42,20 +42,14 @@ class FlowPlaces:
         """The nodes of the set in which a gang of small pods is whole; None of one in a narrower domain."""
         kind = self._flow.kind(mode) if mode.level == self._flow.level else None
         left = self._homes.get(kind) if kind is not None else None
-        if not left:
-            return None
-        number = min(left)
-        left[number] -= 1
-        if not left[number]:
-            del left[number]
-        return self._flow.sets[number].nodes
+        return self._flow.sets[left.pop(0)].nodes if left else None
 
     def nodes(self, mode: Mode, among: Iterable[int]) -> frozenset[int]:
         """Those of some nodes on which the solution may have a pod of the gang."""
         nodes = np.array(list(among), np.int64)
         nodes = nodes[self._set_of[nodes] >= 0]
         found = np.zeros(len(nodes), bool)
-        for _, size, _ in self._flow.chunks(mode):
+        for size in self._flow.sizes(mode):
             if size < self._ahead.shape[1]:
                 ahead = self._open[self._set_of[nodes], self._free[nodes], size]
                 found |= np.where(self._begun[nodes], self._ahead[nodes, size], ahead) > 0
@@ -64,7 +58,7 @@ class FlowPlaces:
     def take(self, mode: Mode, pods: Iterable[PodPlacement]) -> None:
         """These pods of a gang have come."""
         gang = self._space.instance.gangs[mode.option.demand.gang]
-        sizes, known = dict[int, list[int]](), {size for _, size, _ in self._flow.chunks(mode)}
+        sizes, known = dict[int, list[int]](), self._flow.sizes(mode)
         for pod in pods:
             if gang.roles[pod.role].gpus and self._set_of[pod.node] >= 0:
                 sizes.setdefault(pod.node, []).append(gang.roles[pod.role].gpus)
@@ -91,6 +85,9 @@ class FlowPlaces:
 def _paths(own: NodeSet, values: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
     """(free GPUs at first, what is taken of them) of each node of a set to which pods come."""
     open_: dict[int, list[tuple[int, list[int]]]] = {}
+    for one in own.patterns:
+        taken = [size for size, count in one.taken for _ in range(count)]
+        open_.setdefault(one.left, []).extend([(one.free, taken)] * values[one.variable])
     for free in range(len(own.left) - 1, 0, -1):
         arcs = ((size, own.arcs.get((free, size))) for size in range(free, 0, -1))
         going = [size for size, arc in arcs if arc is not None for _ in range(values[arc])]

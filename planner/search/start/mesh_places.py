@@ -123,15 +123,15 @@ def _chosen(
 ) -> list[tuple[int, int]]:
     """(node, mask) of the sets of the patterns of a class."""
     found, open_ = list[tuple[int, int]](), [n for n, _ in one.nodes]
-    for variable, pattern, gone in sorted(one.patterns, key=lambda own: -len(own[2])):
-        for _ in range(values[variable]):
+    for own in sorted((o for o in one.patterns if o.taken), key=lambda own: -len(own.gone)):
+        for _ in range(values[own.variable]):
             # a node from which nobody left that had to is not among them
-            order = sorted(open_, key=lambda n: space.by_node[n].free if gone else n)
-            sets = ((n, mesh.patterns.choose(space.by_node[n].mask, pattern)) for n in order)
-            n, chosen = next(((n, own) for n, own in sets if own is not None), (-1, []))
+            order = sorted(open_, key=lambda n: space.by_node[n].free if own.gone else n)
+            sets = ((n, mesh.patterns.choose(space.by_node[n].mask, own.pattern)) for n in order)
+            n, chosen = next(((n, masks) for n, masks in sets if masks is not None), (-1, []))
             if n >= 0:
                 open_.remove(n)
-                found += ((n, own) for own in chosen)
+                found += ((n, mask) for mask in chosen)
     return found
 
 
