@@ -24,7 +24,7 @@ def _asks(
     *containers: dict[str, Any], status: dict[str, Any] | None = None, **spec: object
 ) -> dict[str, int]:
     pod = {"spec": {"containers": list(containers), **spec}, "status": status or {}}
-    return effective_requests(pod).amounts
+    return effective_requests(pod)[0]
 
 
 def test_containers_add_up_and_are_rounded_once_at_the_end() -> None:
@@ -116,8 +116,7 @@ def test_what_is_no_amount_is_named_and_counts_as_nothing() -> None:
     odd: list[Any] = ["eight", -1, "-1", True, [4], 10**400, "1" * 200, float("nan"), None]
     for value in odd:
         found = effective_requests({"spec": {"containers": [_container(cpu="1", gpu=value)]}})
-        assert found.amounts == {"cpu": 1000}
-        assert found.unreadable == ("nvidia.com/gpu",)
+        assert found == ({"cpu": 1000}, ("nvidia.com/gpu",))
 
 
 def test_amounts_stay_within_what_documents_take() -> None:
@@ -143,5 +142,5 @@ _ODD = trees(st.floats() | texts(8), st.sampled_from(_FIELDS), leaves=20)
 
 @given(_ODD, _ODD)
 def test_any_tree_is_read_without_an_error(spec: object, status: object) -> None:
-    found = effective_requests({"spec": spec, "status": status})
-    assert all(0 < amount <= MAX_AMOUNT for amount in found.amounts.values())
+    found, _ = effective_requests({"spec": spec, "status": status})
+    assert all(0 < amount <= MAX_AMOUNT for amount in found.values())

@@ -20,6 +20,7 @@ from planner.read.kube.lookup import Tree
 if TYPE_CHECKING:
     from models.documents.cluster import GpuSharing, Taint
     from models.documents.gang import Toleration
+    from planner.read.kube.dialects.base import ControllerKey, GroupKey
     from planner.read.kube.pods.pod_rules import PodRule
 
 Derived = TypeVar("Derived")
@@ -287,6 +288,7 @@ class KubePod(_Read):
     ``unsupported``: constraints that are not modelled, in words; ``waits_for``: what its volumes need
     first, likewise. ``volumes``: what these add to ``affinity``; ``rooted``: only some nodes reach one of
     them. ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
+    ``group``, ``controller``: those that it belongs to.
     """
 
     object: KubeObject
@@ -320,6 +322,8 @@ class KubePod(_Read):
     rooted: bool = False
     fabric: bool = False
     topology_scheduled: bool = False
+    group: GroupKey | None = None
+    controller: ControllerKey | None = None
 
     @property
     def start(self) -> StartRecord | None:

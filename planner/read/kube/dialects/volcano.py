@@ -290,7 +290,7 @@ def group_pods(group: KubeObject) -> Sequence[base.PodSet]:
         for name, amount in {**quota, **stated}.items()
         if not name.startswith(("requests.", "limits.", "count/")) and name != "pods"
     }
-    needed = effective_requests(_one_container(requests)).amounts
+    needed = effective_requests(_one_container(requests))[0]
     pods = whole(group.tree, "spec", "minMember")
     template: Tree = {}
     divided = pods or 1

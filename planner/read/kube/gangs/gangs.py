@@ -91,7 +91,7 @@ def read_gangs(
     )
     memberships = group_pods(api, ordered, remarks)
     for members in memberships:
-        several = members.groups and len(members.members) > 1
+        several = members.groups and len(members.pods) > 1
         if not several and not any(pod.wants_gpus for pod in members.pods):
             for pod in members.pods:  # of other schedulers, and no group starts them together
                 pod.planned = pod.queued = pod.mode is not None
@@ -130,7 +130,7 @@ def leave_out_last(
 def _is_gang(members: Membership) -> bool:
     """Whether it runs or waits to be planned; a lone pod, or a plain Job of one, without GPUs only waits."""
     kinds = {controller.kind for controller in members.controllers.values()}
-    plain = not members.groups and kinds <= {"Job"} and len(members.members) == 1
+    plain = not members.groups and kinds <= {"Job"} and len(members.pods) == 1
     if plain and not any(p.gpus or p.part or p.instance or p.to_place for p in members.pods):
         return False
     # The gang of a pod that is bound to a node that is not in the input runs.
@@ -215,7 +215,7 @@ def _identity(members: Membership) -> tuple[str, str]:
     """(name, kind): the controller's if it is the only one and completely here, else the group's."""
     if members.lone:
         return members.pods[0].name, ALONE
-    keys = {member.controller for member in members.members}
+    keys = {pod.controller for pod in members.pods}
     if not members.groups or (len(keys) == 1 and keys == members.complete):
         controller = members.sorted_controllers()[0]
         return controller.name, controller.kind
@@ -369,7 +369,7 @@ def service_of(members: Membership, api: Objects, remarks: Remarks) -> str | Non
     Replicas are pods of no gang that one controller made, and the groups of a LeaderWorkerSet.
     """
     owners = {(key.kind, key.name) for key in members.controllers if key.part}
-    if len(members.members) == 1 and not members.controllers:
+    if len(members.pods) == 1 and not members.controllers:
         owners = _controller(members.pods[0], api)
     if len(owners) != 1:
         return None

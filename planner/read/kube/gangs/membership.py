@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import controller_reader, names
@@ -21,14 +20,6 @@ NO_OBJECT = "PodGroup not found; its pods are grouped by label"
 LOOSE = "requires one domain for pods that start one by one, which cannot be guaranteed; ignored"
 
 
-class Member(NamedTuple):
-    """A pod, the group it names and the controller that made it."""
-
-    pod: KubePod
-    group: GroupKey | None = None
-    controller: ControllerKey | None = None
-
-
 @dataclass(slots=True)
 class Membership:
     """The pods of one gang.
@@ -38,7 +29,7 @@ class Membership:
     """
 
     namespace: str
-    members: list[Member] = field(default_factory=list)
+    pods: list[KubePod] = field(default_factory=list)
     groups: dict[GroupKey, PodGroup] = field(default_factory=dict)
     loose: dict[GroupKey, PodGroup] = field(default_factory=dict)
     controllers: dict[ControllerKey, Controller] = field(default_factory=dict)
@@ -48,10 +39,6 @@ class Membership:
     def lone(self) -> bool:
         """Whether it is a pod that belongs to no group and no controller of gangs."""
         return not (self.groups or self.controllers)
-
-    @property
-    def pods(self) -> list[KubePod]:
-        return [member.pod for member in self.members]
 
     @property
     def unfinished(self) -> list[KubePod]:
@@ -68,57 +55,55 @@ class Membership:
 
 def group_pods(api: Objects, pods: Sequence[KubePod], remarks: Remarks) -> list[Membership]:
     """The gangs; what belongs to no group and no controller of gangs is one of its own, at the end."""
-    members = _members(api, pods)
+    _set_owners(api, pods)
     by_controller: dict[ControllerKey, list[KubePod]] = {}
-    for member in members:
-        if member.controller is not None:
-            by_controller.setdefault(member.controller, []).append(member.pod)
-    groups = _groups(api, members, remarks)
+    for pod in pods:
+        if pod.controller is not None:
+            by_controller.setdefault(pod.controller, []).append(pod)
+    groups = _groups(api, pods, remarks)
     controllers = {
         key: controller_reader(key.kind).read(key, own, api) for key, own in by_controller.items()
     }
     gangs: dict[tuple[object, ...], Membership] = {}
     alone: list[Membership] = []
-    for member in members:
-        group = groups[member.group] if member.group is not None else None
+    for pod in pods:
+        group = groups[pod.group] if pod.group is not None else None
         key: tuple[object, ...]
         if group is not None and group.gang:
             above = group.parent
             key = group.key if above is None else (group.key.reader, group.key.namespace, above, "")
-        elif member.controller is not None:
-            key = ("controller", *member.controller)
+        elif pod.controller is not None:
+            key = ("controller", *pod.controller)
         else:
-            alone.append(Membership(member.pod.object.namespace, [member]))
+            alone.append(Membership(pod.object.namespace, [pod]))
             if group is not None and group.required is not None:
                 remarks.add(group.subject, LOOSE)
             continue
-        gang = gangs.setdefault(key, Membership(member.pod.object.namespace))
-        gang.members.append(member)
+        gang = gangs.setdefault(key, Membership(pod.object.namespace))
+        gang.pods.append(pod)
         if group is not None:
             (gang.groups if group.gang else gang.loose)[group.key] = group
-        if member.controller is not None:
-            gang.controllers[member.controller] = controllers[member.controller]
+        if pod.controller is not None:
+            gang.controllers[pod.controller] = controllers[pod.controller]
     for gang in gangs.values():
-        here = Counter(member.controller for member in gang.members)
+        here = Counter(pod.controller for pod in gang.pods)
         gang.complete = {key for key in gang.controllers if here[key] == len(by_controller[key])}
     return [*gangs.values(), *alone]
 
 
-def _members(api: Objects, pods: Sequence[KubePod]) -> list[Member]:
-    """Each pod with its group and controller.
+def _set_owners(api: Objects, pods: Sequence[KubePod]) -> None:
+    """Set ``group`` and ``controller`` of the pods.
 
     Pods that lost the name of their group belong to the only group that their controller's pods name.
     """
-    members = []
     by_controller: dict[ControllerKey, dict[GroupKey, None]] = {}
     for pod in pods:
-        mine, controller = names(api).of(pod.object)
+        mine, pod.controller = names(api).of(pod.object)
         # Of several groups the first whose object exists.
         there = (key for key in mine if names(api).object_of(key) is not None)
-        group = next(there, mine[0]) if mine else None
-        members.append(Member(pod, group, controller))
-        if controller is not None and group is not None:
-            by_controller.setdefault(controller, {})[group] = None
+        pod.group = next(there, mine[0]) if mine else None
+        if pod.controller is not None and pod.group is not None:
+            by_controller.setdefault(pod.controller, {})[pod.group] = None
     common: dict[ControllerKey, GroupKey] = {}
     for controller, named in by_controller.items():
         existing = [
@@ -129,24 +114,23 @@ def _members(api: Objects, pods: Sequence[KubePod]) -> list[Member]:
         ]
         if len(existing) == 1 or len(named) == 1:
             common[controller] = (existing or list(named))[0]
-    return [
-        member._replace(group=common[member.controller]) if member.controller in common else member
-        for member in members
-    ]
+    for pod in pods:
+        if pod.controller in common:
+            pod.group = common[pod.controller]
 
 
-def _groups(api: Objects, members: Sequence[Member], remarks: Remarks) -> dict[GroupKey, PodGroup]:
-    by_group: dict[GroupKey, list[Member]] = {}
-    for member in members:
-        if member.group is not None:
-            by_group.setdefault(member.group, []).append(member)
+def _groups(api: Objects, pods: Sequence[KubePod], remarks: Remarks) -> dict[GroupKey, PodGroup]:
+    by_group: dict[GroupKey, list[KubePod]] = {}
+    for pod in pods:
+        if pod.group is not None:
+            by_group.setdefault(pod.group, []).append(pod)
     groups = {}
     for key, own in by_group.items():
         reader = names(api).reader_of[key.reader]
-        group = reader.read(key, [member.pod for member in own], api, remarks)
+        group = reader.read(key, own, api, remarks)
         if group.object is None and group.minimum is None and reader.api_group is not None:
             remarks.add(group.subject, NO_OBJECT)
-        controlled = any(member.controller is not None for member in own)
+        controlled = any(pod.controller is not None for pod in own)
         asks = group.required or group.preferred or group.colocations or group.problems
         if group.minimum == 1 and not (controlled or asks or group.parent):
             # Schedulers put every lone pod, and the pods of a Deployment, in a group of one.

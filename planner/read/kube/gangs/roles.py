@@ -21,7 +21,7 @@ from planner.read.kube.dialects.base import (
     RoleIndex,
     RoleSpec,
 )
-from planner.read.kube.gangs.membership import Member, Membership
+from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.gangs.ranges import (
     TOO_MANY,
     Need,
@@ -69,12 +69,12 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
     """The roles in the order of their controllers; sizes that cannot be used go to ``problems``."""
     claims: Claims = {}
     readers = {key: controller_reader(key.kind) for key in gang.controllers}
-    for member in gang.members:
-        if (key := member.controller) is None:
-            place = _grouped_index(gang, member)
+    for pod in gang.pods:
+        if (key := pod.controller) is None:
+            place = _grouped_index(gang, pod)
         else:
-            place = readers[key].role_index(member.pod, gang.controllers[key])
-        claims.setdefault((member.controller, place.role), []).append((place.index, member.pod))
+            place = readers[key].role_index(pod, gang.controllers[key])
+        claims.setdefault((pod.controller, place.role), []).append((place.index, pod))
     roles: list[KubeRole] = []
     owners = Counter(role for _, role in claims)
     for key, spec in _specs(gang, claims):
@@ -133,12 +133,11 @@ def _take_off_gone(role: KubeRole, succeeded: int) -> None:
             role.renumber()
 
 
-def _grouped_index(gang: Membership, member: Member) -> RoleIndex:
+def _grouped_index(gang: Membership, pod: KubePod) -> RoleIndex:
     """The place of a pod without a controller."""
-    pod = member.pod
     # Groups that start together, each of pods without a controller, are roles of one gang.
-    several = member.group is not None and len(gang.groups) > 1
-    default = member.group.title if several and member.group is not None else DEFAULT_ROLE
+    several = pod.group is not None and len(gang.groups) > 1
+    default = pod.group.title if several and pod.group is not None else DEFAULT_ROLE
     roles = (group.roles.get(pod.key) for group in gang.groups.values())
     role = next((role for role in roles if role is not None), default)
     labels = (pod.annotations.get(_INDEX_LABEL), *_INDEXES)
@@ -352,7 +351,7 @@ def _needing(gang: Membership, *, native: bool) -> Sequence[PodGroup | Controlle
         return [one for one in groups if one.object is not None and one.object.group == NATIVE]
     if any(group.minimum is not None for group in groups):
         return groups
-    alone = {member.controller for member in gang.members} == gang.complete
+    alone = {pod.controller for pod in gang.pods} == gang.complete
     return gang.sorted_controllers() if alone and len(gang.complete) == 1 else ()
 
 
@@ -363,7 +362,7 @@ def _needs(
     done: Mapping[str, int],
 ) -> list[Need]:
     """What groups or controllers need of the roles. ``done``: pods that succeeded, by role."""
-    own = {member.pod.key: (member.group, member.controller) for member in gang.members}
+    own = {pod.key: (pod.group, pod.controller) for pod in gang.pods}
     found = []
     for one in needing:
         parts: dict[str | None, list[KubeRole]] = {None: []}

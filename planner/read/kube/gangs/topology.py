@@ -127,8 +127,8 @@ class _Topology:
         if len(self.members.groups) < 2:
             return []
         own: dict[GroupKey | None, list[PodKey]] = {}
-        for one in self.members.members:
-            own.setdefault(one.group, []).append(one.pod.key)
+        for pod in self.members.pods:
+            own.setdefault(pod.group, []).append(pod.key)
         found = []
         for key, group in self.members.groups.items():
             pods = frozenset(own.get(key, ()))

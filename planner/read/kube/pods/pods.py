@@ -32,7 +32,6 @@ from planner.read.kube.pods.requests import (
     CONTAINERS,
     OF_SPEC,
     OF_STATUS,
-    PodRequests,
     effective_requests,
     is_about_gpus,
     is_gpu_name,
@@ -95,7 +94,7 @@ def _reserved(
         node, groups = text(pod.tree, "spec", "nodeName"), group_shares(pod, systems)
         if not (node and groups) or text(pod.tree, "status", "phase") in FINISHED:
             continue
-        if not names.isdisjoint(effective_requests(pod.tree).amounts):
+        if not names.isdisjoint(effective_requests(pod.tree)[0]):
             found.setdefault(node, set()).update(groups)
     return found
 
@@ -104,12 +103,13 @@ def _reserved(
 class _Template:
     """What pods ask that state the same. ``known``: the parts that state it, kept for their identity.
 
-    ``others``: requests without GPUs; ``ask``: with shares of GPUs; ``planned``: with what they are.
-    ``odd``: names of devices that may be no plan's.
+    ``amounts``, ``unreadable``: see ``effective_requests``; ``others``: amounts without GPUs. ``ask``: with
+    shares of GPUs; ``planned``: with what they are. ``odd``: names of devices that may be no plan's.
     """
 
     known: tuple[object, ...]
-    requests: PodRequests
+    amounts: dict[str, int]
+    unreadable: tuple[str, ...]
     others: dict[str, int]
     ask: Ask
     planned: Ask
@@ -152,13 +152,13 @@ class _Reader:
         ask = self._planned(pod, node, template)
         parts = ask.part or ask.counted or ask.gpus != template.ask.gpus
         others = template.others.items()
-        if (why := self._ungranted(pod, ask, template.requests.amounts)) is not None:
+        if (why := self._ungranted(pod, ask, template.amounts)) is not None:
             self.remarks.add(pod.subject, *why)
             ask = Ask()
         if node is not None and PART in node.allocatable:
             ask = ask.in_parts()
-        holding = pod.holding = self._holding(pod, template.requests, ask, claimed)
-        if template.requests.unreadable:
+        holding = pod.holding = self._holding(pod, template, ask, claimed)
+        if template.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
             self.remarks.add(pod.subject, what)
         if pod.start is not None:  # without what a run added to pin it
@@ -176,7 +176,7 @@ class _Reader:
         pod.gpus = self._requested_gpus(pod, ask, claimed)
         pod.wants_gpus = bool(
             pod.gpus or ask.shares or ask.by or claimed or claimed.part or claimed.instances
-        ) or any(map(is_about_gpus, template.requests.amounts))
+        ) or any(map(is_about_gpus, template.amounts))
         pod.indices = None if pod.gpus else ()
         pod.unsupported = self._unsupported(pod, template, ask, claimed)
         pod.priority = self.priorities.of(object_, self.remarks)
@@ -188,13 +188,14 @@ class _Reader:
         scheduler = text(spec, "schedulerName") or DEFAULT_SCHEDULER
         same = (*map(id, known), scheduler, *map(object_.annotations.get, self.asking))
         if same not in self._templates:
-            requests, names = effective_requests(object_.tree), self.policy.gpu_resources
-            amounts, classes = requests.amounts, self.claims.classes.extended_resources
+            amounts, unreadable = effective_requests(object_.tree)
+            names, classes = self.policy.gpu_resources, self.claims.classes.extended_resources
             systems = tuple(self.systems.values())
             ask = gpu_ask(amounts, object_.annotations, names, classes, systems)
             self._templates[same] = _Template(
                 known,
-                requests,
+                amounts,
+                unreadable,
                 self._others(amounts),
                 ask,
                 with_part(ask, object_, scheduler, systems),
@@ -224,12 +225,12 @@ class _Reader:
         return template.planned
 
     def _holding(
-        self, pod: KubePod, requests: PodRequests, ask: Ask, claimed: ClaimedGpus
+        self, pod: KubePod, template: _Template, ask: Ask, claimed: ClaimedGpus
     ) -> Holding | None:
         if pod.node is None or pod.finished is not None:
             return None
         node, names = self.places.nodes[pod.node], (CONTAINERS, *self.policy.gpu_resources)
-        unreadable = any(name in names for name in requests.unreadable)
+        unreadable = any(name in names for name in template.unreadable)
         if unreadable and not pod.bound:
             return None  # no API server accepts such a pod, so no scheduler starts it
         return read_holding(
@@ -289,7 +290,7 @@ class _Reader:
     def _unsupported(
         self, pod: KubePod, template: _Template, ask: Ask, claimed: ClaimedGpus
     ) -> tuple[str, ...]:
-        if len(template.requests.amounts) > MAX_RESOURCES:
+        if len(template.amounts) > MAX_RESOURCES:
             return (TOO_MANY_RESOURCES,)
         found = [*pod.unsupported, *ask.problems]
         if claimed.part or (ask.shares and ask.part is None and not ask.problems):
@@ -301,7 +302,7 @@ class _Reader:
             found.append(NO_CLAIM)
         if claimed.allocated and pod.planned:
             found.append("a resource claim that is allocated already")
-        if template.requests.unreadable:
+        if template.unreadable:
             found.append(UNREADABLE)
         for name in template.odd:
             found += self._unknown_name(name, ask)

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from models.units import MAX_AMOUNT
 from planner.read.kube.lookup import Tree, amount, mapping, objects, text
@@ -18,16 +17,6 @@ CONTAINERS = "containers"
 
 Amounts = dict[str, int]
 """Resource name to amount, in billionths of the unit people write: sums stay exact."""
-
-
-class PodRequests(NamedTuple):
-    """Effective requests: cpu in millicores, others in whole units, rounded up; zeros left out.
-
-    ``unreadable``: resources with a malformed amount, which counts as 0, or CONTAINERS.
-    """
-
-    amounts: dict[str, int]
-    unreadable: tuple[str, ...]
 
 
 OF_SPEC = (CONTAINERS, "initContainers", "resources", "overhead")
@@ -42,8 +31,12 @@ OF_STATUS = (
 """All fields of a spec and a status that ``effective_requests`` reads."""
 
 
-def effective_requests(pod: Tree) -> PodRequests:
-    """The largest of what the pod needs while starting and while running, overhead included."""
+def effective_requests(pod: Tree) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The largest of what the pod needs while starting and while running, overhead included.
+
+    Cpu in millicores, others in whole units, rounded up; zeros left out. And resources with a malformed
+    amount, which counts as 0, or CONTAINERS.
+    """
     spec, status = mapping(pod, "spec"), mapping(pod, "status")
     sums = _Sums(_resize_is_infeasible(status))
     if not _are_containers(spec.get(CONTAINERS)):
@@ -65,7 +58,7 @@ def effective_requests(pod: Tree) -> PodRequests:
         sums.apply_pod_level(total, spec, status)
     total.update(sums.amounts(mapping(spec, "overhead")))
     units = {name: _units(name, nano) for name, nano in total.items() if nano > 0}
-    return PodRequests(units, tuple(sums.unreadable))
+    return units, tuple(sums.unreadable)
 
 
 def container_amounts(pod: Tree, which: str = CONTAINERS) -> list[dict[str, int]]:

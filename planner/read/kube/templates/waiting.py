@@ -164,9 +164,7 @@ def _wants_gpus(pods: PodSet) -> bool:
     claims = at(pods.template, "spec", "resourceClaims")
     annotations = texts(pods.template, "metadata", "annotations")
     shares = any(one.alone({}, annotations) for one in gpu_systems())
-    return bool(claims or shares) or any(
-        map(is_about_gpus, effective_requests(pods.template).amounts)
-    )
+    return bool(claims or shares) or any(map(is_about_gpus, effective_requests(pods.template)[0]))
 
 
 @dataclass(frozen=True, slots=True)
