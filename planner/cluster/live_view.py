@@ -15,11 +15,11 @@ from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.documents.cluster import HOSTNAME_LABEL
-from planner.cluster.pages import get, list_first_served, read_list
+from planner.cluster.pages import BUDGETS, DEVICES, get, list_kind, read_list
 from planner.cluster.placement_requests import RequestLists
 from planner.cluster.start_records import StartRecords, meant
 from planner.cluster.store import Listed, Store, without_gc
-from planner.cluster.transport import BUDGETS, DEVICE_LISTS, Transport, Tree, core
+from planner.cluster.transport import Transport, Tree, core
 from planner.read.findings import Remarks
 from planner.read.kube.kinds import NODES, PODS, Kind
 from planner.read.kube.lookup import Known, at, mapping, objects, text, texts
@@ -80,9 +80,11 @@ class ClusterReader:
             self._cluster = self.identity()
         self.records.read()
         nodes, pods = self._listed(NODES), self._listed(PODS)
-        self._others = tuple(self._devices())
-        budgets = list_first_served(self.wire, (BUDGETS,)) if self.evicting else None
-        found = self._objects(nodes, pods, budgets or (), self.requests.read())
+        lists = (list_kind(self.wire, one) for one in DEVICES)
+        self._others = tuple(one for one in lists if one is not None)
+        budgets = list_kind(self.wire, BUDGETS) if self.evicting else None
+        lists_now = [*([] if budgets is None else [budgets]), *self.requests.read()]
+        found = self._objects(nodes, pods, lists_now)
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
         self.nodes = {_name(tree): tree for tree in nodes}
         self.pods = {_key(tree): tree for tree in pods}
@@ -137,7 +139,6 @@ class ClusterReader:
         self,
         nodes: Sequence[Tree],
         pods: Sequence[Tree],
-        budgets: Sequence[Tree] = (),
         lists: Sequence[Tree] = (),
     ) -> Objects:
         gatherer = Gatherer(Remarks(), made=self.store.made)
@@ -145,9 +146,6 @@ class ClusterReader:
             gatherer.add_reduced(tree, "Node", "v1", THE_CLUSTER)
         for tree in pods:
             gatherer.add_reduced(meant(tree, self.records.starts), "Pod", "v1", THE_CLUSTER)
-        for tree in budgets:  # those of a list do not say what they are
-            typed = {**tree, "kind": "PodDisruptionBudget", "apiVersion": "policy/v1"}
-            gatherer.add(typed, THE_CLUSTER)
         for tree in (*self._others, *lists):
             gatherer.add(tree, THE_CLUSTER)
         return gatherer.objects
@@ -177,12 +175,6 @@ class ClusterReader:
         for pod in read_pods(found, self._read, self.settings, Remarks(), expected):
             made, seen = EXPECTED in pod.object.tree, _seen(pod.object.tree, known)
             yield LivePod(**seen, **_holdings(pod), start=pod.start, expected=made)
-
-    def _devices(self) -> Iterator[Tree]:
-        """Slices, claims and classes, as far as they are served and may be read."""
-        for path, kind, version in DEVICE_LISTS:
-            for item in list_first_served(self.wire, path) or ():
-                yield {**item, "kind": kind, "apiVersion": version}
 
 
 def _name(tree: Tree) -> str:

@@ -28,7 +28,7 @@ from planner.cluster.transport import (
     json_object,
 )
 from planner.errors import Fault, NotPermittedError, UnavailableError
-from planner.read.kube.kinds import Kind
+from planner.read.kube.kinds import BY_RESOURCE, Kind
 from planner.read.kube.lookup import items, objects, text, whole
 from planner.untrusted_text import one_line
 
@@ -163,15 +163,29 @@ def read_list(transport: Transport, path: str, read: Callable[[Raw], T | None]) 
     return found
 
 
-def list_first_served(transport: Transport, paths: Sequence[str]) -> list[Tree] | None:
-    """The list at the first path that exists; None if none does, or it may not be read."""
-    for path in paths:
+DEVICES = tuple(
+    f"{plural}.resource.k8s.io" for plural in ("resourceslices", "resourceclaims", "deviceclasses")
+)
+"""Resources of dynamic resource allocation."""
+
+BUDGETS = "poddisruptionbudgets.policy"
+
+
+def list_kind(transport: Transport, resource: str) -> Tree | None:
+    """The list of a kind that planning reads, in the first version that is served.
+
+    None if none is, or it may not be read.
+    """
+    kind = BY_RESOURCE.get(resource)
+    for served in () if kind is None else (ServedKind(kind, one) for one in kind.versions):
         try:
-            return list_objects(transport, path)
+            found = list_objects(transport, served.path())
         except NotServedError:
             continue
         except NotPermittedError:
             return None
+        kind_of_list = f"{served.kind.name}List"
+        return {"kind": kind_of_list, "apiVersion": served.api_version, "items": found}
     return None
 
 

@@ -12,7 +12,7 @@ from models.apply.placement_requests import CLASS, LiveRequest
 from models.apply.requests import AnswerRequest, LabelNode
 from models.apply.terms import MANAGER
 from models.units import time_text
-from planner.cluster.pages import list_first_served
+from planner.cluster.pages import list_kind
 from planner.cluster.transport import MERGE, ApiRequest, Transport, Tree, core, grouped
 from planner.read.kube.dialect_registry import placement_requests
 from planner.read.kube.dialects.base import PlacementRequest
@@ -20,8 +20,8 @@ from planner.read.kube.lookup import conditions, mapping, objects, text, texts, 
 from planner.read.kube.records import Objects
 
 GROUP, PLURAL = "autoscaling.x-k8s.io", "provisioningrequests"
-VERSIONS = ("v1", "v1beta1")
-_KUEUE = "kueue.x-k8s.io"
+READ = (f"{PLURAL}.{GROUP}", "podtemplates", "workloads.kueue.x-k8s.io")
+"""Requests, and what they name."""
 
 _REASON = "GangplanPlacement"
 _SET = {
@@ -34,7 +34,7 @@ _SET = {
 
 @dataclass(slots=True)
 class RequestLists:
-    """``version``: the one that is served, None before it was looked for, empty if there is none.
+    """``version``: the one that is served; empty if there is none, None before it was looked for.
 
     ``trees``: the requests of our class as last read, by uid.
     """
@@ -45,28 +45,16 @@ class RequestLists:
 
     def read(self) -> list[Tree]:
         """Lists of the requests of our class, and of what they name. Raises UnavailableError."""
-        found = self._requests()
-        ours = [one for one in found if text(one, "spec", "provisioningClassName") == CLASS]
+        found = {} if self.version == "" else list_kind(self.wire, READ[0]) or {}
+        self.version = (found.get("apiVersion") or self.version or "").rpartition("/")[2]
+        listed = objects(found, "items")
+        ours = [one for one in listed if text(one, "spec", "provisioningClassName") == CLASS]
         self.trees = {text(one, "metadata", "uid") or "": one for one in ours}
         if not ours:
             return []
-        templates = list_first_served(self.wire, (core("podtemplates"),)) or ()
-        lists = [_list("PodTemplate", "v1", templates)]
-        lists.append(_list("ProvisioningRequest", f"{GROUP}/{self.version}", ours))
-        paths = [grouped(_KUEUE, version, "workloads") for version in ("v1beta2", "v1beta1")]
-        workloads = list_first_served(self.wire, paths)
-        if workloads is not None:  # what is not in this list has ended
-            lists.append(_list("Workload", f"{_KUEUE}/v1beta2", workloads))
-        return lists
-
-    def _requests(self) -> list[Tree]:
-        for version in VERSIONS if self.version is None else filter(None, (self.version,)):
-            found = list_first_served(self.wire, (grouped(GROUP, version, PLURAL),))
-            if found is not None:
-                self.version = version
-                return found
-        self.version = self.version or ""
-        return []
+        # of Workloads: what is not in their list has ended
+        others = (list_kind(self.wire, one) for one in READ[1:])
+        return [{**found, "items": ours}, *(one for one in others if one is not None)]
 
     def live(self, found: Objects) -> dict[str, LiveRequest]:
         """Every request by its uid. ``found``: the objects of these lists, and the pods."""
@@ -85,7 +73,7 @@ class RequestLists:
             },
         }
         about = {"namespace": seen.namespace, "name": seen.name, "sub": "status"}
-        path = grouped(GROUP, self.version or VERSIONS[0], PLURAL, **about)
+        path = grouped(GROUP, self.version or "v1", PLURAL, **about)
         return ApiRequest("PATCH", path + _options(dry=dry), body, MERGE)
 
 
@@ -98,10 +86,6 @@ def labelled(request: LabelNode, node: Tree, *, dry: bool) -> ApiRequest:
 
 def _options(*, dry: bool) -> str:
     return f"?fieldManager={MANAGER}&fieldValidation=Strict" + "&dryRun=All" * dry
-
-
-def _list(kind: str, version: str, items: Sequence[Tree]) -> Tree:
-    return {"kind": f"{kind}List", "apiVersion": version, "items": items}
 
 
 def _live(uid: str, request: PlacementRequest, found: Objects) -> LiveRequest:

@@ -13,7 +13,8 @@ from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
 from planner.cluster.backends import backend_of
 from planner.cluster.lock import LEASE, lease_path
-from planner.cluster.placement_requests import GROUP, PLURAL
+from planner.cluster.pages import BUDGETS, DEVICES
+from planner.cluster.placement_requests import GROUP, PLURAL, READ
 from planner.cluster.retry import WAITS_S, RetryingTransport
 from planner.cluster.transport import LOST, Right, Transport, Tree, grouped
 from planner.errors import Fault, NotPermittedError, UnavailableError
@@ -63,22 +64,16 @@ GATE = tuple(
 )
 """To check the policy that gates pods of namespaces that opted in, and its binding."""
 
-_DEVICES = ("resourceslices", "resourceclaims", "deviceclasses")
-VIEW = (
-    Right("list", "", "nodes"),
-    Right("list", "", "pods"),
-    *(Right("list", "resource.k8s.io", plural) for plural in _DEVICES),
-)
+
+def _lists(*resources: str) -> tuple[Right, ...]:
+    parts = (resource.partition(".") for resource in resources)
+    return tuple(Right("list", group, plural) for plural, _, group in parts)
+
+
+VIEW = _lists("nodes", "pods", *DEVICES)
 """To read what a plan relies on: free capacity depends on the pods of all namespaces."""
 
-LOOK = (
-    IDENTITY,
-    *VIEW,
-    Right("list", "policy", "poddisruptionbudgets"),
-    Right("list", GROUP, PLURAL),
-    Right("list", "", "podtemplates"),
-    Right("list", "kueue.x-k8s.io", "workloads"),
-)
+LOOK = (IDENTITY, *VIEW, *_lists(BUDGETS, *READ))
 """The same with what is read if the account may."""
 
 PLACING = (Right("patch", "", "nodes"), Right("patch", GROUP, PLURAL, "status"))

@@ -211,26 +211,6 @@ IDENTITY = core("namespaces", name="kube-system")
 """The uid of this namespace identifies the cluster."""
 
 
-def _versions(group: str, plural: str, *versions: str) -> tuple[str, ...]:
-    return tuple(grouped(group, version, plural) for version in versions)
-
-
-BUDGETS = grouped("policy", "v1", "poddisruptionbudgets")
-
-_DEVICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
-RESOURCE_SLICES = _versions("resource.k8s.io", "resourceslices", *_DEVICE_VERSIONS)
-
-DEVICE_LISTS: tuple[tuple[tuple[str, ...], str, str], ...] = tuple(
-    (_versions("resource.k8s.io", plural, *_DEVICE_VERSIONS), kind, "resource.k8s.io/v1")
-    for plural, kind in (
-        ("resourceslices", "ResourceSlice"),
-        ("resourceclaims", "ResourceClaim"),
-        ("deviceclasses", "DeviceClass"),
-    )
-)
-"""(paths to try, kind, apiVersion they are read as) of dynamic resource allocation."""
-
-
 @dataclass(frozen=True, slots=True)
 class Right:
     """A verb on a resource, as in RBAC. ``group`` "": the core API.

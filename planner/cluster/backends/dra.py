@@ -24,10 +24,9 @@ from planner.cluster.backends.dra_devices import (
     held_by,
     key_of,
 )
-from planner.cluster.pages import NotServedError
+from planner.cluster.pages import DEVICES, NotServedError, ServedKind
 from planner.cluster.transport import (
     MERGE,
-    RESOURCE_SLICES,
     Reply,
     Right,
     Transport,
@@ -41,6 +40,7 @@ from planner.read.kube.devices.claims import claim_name
 from planner.read.kube.devices.slices import GROUP
 from planner.read.kube.devices.wants import Want, wants
 from planner.read.kube.dialects.base import CannotEncode
+from planner.read.kube.kinds import BY_RESOURCE
 from planner.read.kube.lookup import at, items, mapping, objects, text
 from planner.read.kube.records import Device
 from planner.untrusted_text import one_line
@@ -50,6 +50,8 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 TRIES = 5
 """Tries per pod: the claims' controller writes them, too."""
+
+SLICES = BY_RESOURCE[DEVICES[0]]
 
 _QUERY = f"?fieldManager={MANAGER}&fieldValidation=Strict"
 _STATUS = "status"
@@ -73,7 +75,8 @@ class Dra(Backend):
         self._devices: Devices | None = None
 
     def absent(self, wire: Transport) -> str | None:
-        served = (wire.send("GET", f"{path}?limit=1").ok for path in RESOURCE_SLICES)
+        paths = (ServedKind(SLICES, one).path() for one in SLICES.versions)
+        served = (wire.send("GET", f"{path}?limit=1").ok for path in paths)
         return None if any(served) else "this cluster does not serve ResourceSlices"
 
     def rights(self, namespace: str | None) -> list[Right]:

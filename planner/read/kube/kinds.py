@@ -268,6 +268,8 @@ NODES, PODS, NAMESPACES, *_others = ALL
 OTHERS = tuple(_others)
 """All but nodes, pods and namespaces, which every plan needs."""
 
+BY_RESOURCE = {kind.resource: kind for kind in ALL}
+
 _BY_PLURAL = Counter(kind.plural for kind in ALL)
 
 
