@@ -135,6 +135,7 @@ def work_rights(
     those with gangs to resize.
     """
     rights: list[Right] = []
+    chosen = backend_of(backend)
     for namespace in namespaces:
         pods = Right("get", "", "pods", namespace=namespace)
         rights += [pods, replace(pods, verb="patch")]
@@ -142,7 +143,7 @@ def work_rights(
             rights.append(replace(pods, verb="create", subresource="eviction"))
         if evictions and namespace in resized:
             rights += _scales(namespace)
-        rights += backend_of(backend).rights(namespace)
+        rights += chosen.rights(namespace)
     return tuple(rights)
 
 

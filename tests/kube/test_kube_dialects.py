@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -199,3 +200,30 @@ def test_the_rest_stands_without_any_of_them(part: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", [one for one in EACH if one.startswith(str(READ / "kube"))])
 def test_without_a_dialect_only_what_names_it_is_read_otherwise(part: str, tmp_path: Path) -> None:
     assert run_without([part], tmp_path, CASES, *words_of(part)) == []
+
+
+REFUSED = """
+import sys
+from planner.errors import InputError
+from planner.read.inputs import load
+try:
+    load([sys.argv[1]])
+except InputError as error:
+    print(error.faults[0].what)
+"""
+
+
+@pytest.mark.parametrize(
+    ("system", "written"),
+    [
+        pytest.param("hived", {"physicalCluster": {}, "virtualClusters": {}}, id="hived"),
+        pytest.param("slurm", {"meta": {}, "nodes": []}, id="slurm"),
+    ],
+)
+def test_a_file_of_a_system_that_is_taken_out_is_bad_input(
+    system: str, written: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "file.json").write_text(json.dumps(written))
+    part = READ / (f"{system}.py" if system == "hived" else system)
+    said = run_without([str(part)], tmp_path, REFUSED, str(tmp_path / "file.json"))
+    assert said == [f"a file of {system}, which this program does not read"]
