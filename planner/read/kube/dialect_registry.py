@@ -162,6 +162,18 @@ def asked_topology(annotations: dict[str, str], job_size: int) -> Asked:
     return next((one for one in found if one != ASKS_NOTHING), ASKS_NOTHING)
 
 
+def queue_keys() -> dict[str, str]:
+    """Keys that name a queue, in order of precedence, and the dialect whose it is."""
+    known = {one.name: one.queue_keys for one in DIALECTS}
+    return {key: system for system in quota_readers() for key in known[system]}
+
+
+def dialect_of(controller: str) -> str:
+    """The name of the dialect that reads controllers of a kind."""
+    found = ((one.name, one.controller) for one in DIALECTS)
+    return next(name for name, own in found if own is not None and own.kind == controller)
+
+
 def cell_readers() -> dict[str, CellReader]:
     """By the name of the dialect."""
     return {one.name: one.cells for one in DIALECTS if one.cells is not None}

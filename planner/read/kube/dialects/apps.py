@@ -81,6 +81,7 @@ def role_index(pod: KubePod, controller: base.Controller) -> base.RoleIndex:
 DIALECT = base.Dialect(
     "apps",
     precedence=160,
+    index=lambda pod: number(pod.labels.get(INDEX)),
     controller=base.ControllerReader(
         "Workload", describe, role_index, replaces=True, owners=_OWNERS, find=name_on
     ),

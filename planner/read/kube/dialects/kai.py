@@ -332,6 +332,8 @@ DIALECT = base.Dialect(
             any_node=True,
         ),
     ),
+    queue_keys=("kai.scheduler/queue",),
+    preemptible={"kai.scheduler/preemptibility": "preemptible"},
     controller_topology=topology,
     segments=segments,
     topologies=base.TopologyReader("kai.scheduler", "KAI"),

@@ -29,7 +29,16 @@ from planner.read.kube.lookup import (
     time_of,
     whole,
 )
-from planner.read.kube.records import Key, KubeNode, KubeObject, LevelAsk, Objects, SliceAsk, once
+from planner.read.kube.records import (
+    Key,
+    KubeNode,
+    KubeObject,
+    KubePod,
+    LevelAsk,
+    Objects,
+    SliceAsk,
+    once,
+)
 
 GROUP = kueue_quotas.GROUP
 SCHEDULER = KUEUE
@@ -303,6 +312,12 @@ def released_at(api: Objects, every: Sequence[KubeObject]) -> int | None:
     return time_of(next(admitted, None))
 
 
+def pod_index(pod: KubePod) -> int | None:
+    """The number of a pod of a group: in the label that an annotation names, else in Kueue's own."""
+    stated = number(pod.labels.get(pod.annotations.get(f"{PODSET_INDEX}-label") or ""))
+    return number(pod.labels.get(PODSET_INDEX)) if stated is None else stated
+
+
 def followed(api: Objects, nodes: Sequence[KubeNode]) -> Counter[str | None]:
     """GPU nodes of the ResourceFlavors that name a Topology, by its name."""
     result: Counter[str | None] = Counter()
@@ -364,6 +379,8 @@ DIALECT = base.Dialect(
         owners=((GROUP, "Workload"),),
     ),
     quotas=kueue_quotas.QUOTAS,
+    queue_keys=(QUEUE,),
+    index=pod_index,
     holder=base.Holder(
         GROUP,
         "Workload",

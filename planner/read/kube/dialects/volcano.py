@@ -350,6 +350,8 @@ DIALECT = base.Dialect(
     "Volcano",
     precedence=60,
     quotas=QuotaReader(read_queues, find_by_name, {SCHEDULER: "default"}, precedence=20),
+    queue_keys=("volcano.sh/queue-name", "scheduling.volcano.sh/queue-name"),
+    preemptible={"volcano.sh/preemptable": "true"},
     groups=(base.GroupReader("Volcano", GROUP, describe_group, annotations=NAMES),),
     controller=base.ControllerReader(
         KIND,

@@ -19,10 +19,13 @@ from models.instance.policy import KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import (
+    DIALECTS,
     cell_readers,
+    dialect_of,
     gpu_systems,
     holders,
     placed_on_request,
+    queue_keys,
 )
 from planner.read.kube.gangs.communication import (
     mark_mixed_roles,
@@ -54,19 +57,6 @@ MIN_RUN_TIME = "gangplan.dev/min-run-time"
 PREEMPTIBLE = "gangplan.dev/preemptible"
 MOVABLE = "gangplan.dev/movable"
 
-_QUEUES = {
-    "kueue.x-k8s.io/queue-name": "Kueue",
-    "volcano.sh/queue-name": "Volcano",
-    "scheduling.volcano.sh/queue-name": "Volcano",
-    "kai.scheduler/queue": "KAI",
-}
-"""Labels and annotations that name a queue, in order of precedence, and whose it is (a dialect)."""
-
-_PREEMPTIBLE = (
-    (PREEMPTIBLE, "true"),
-    ("kai.scheduler/preemptibility", "preemptible"),
-    ("volcano.sh/preemptable", "true"),
-)
 _NO_GANGS = frozenset({"Pod", "ReplicaSet", "StatefulSet", "DaemonSet", "Node"})
 """Owners of group objects that make no gangs: the gang takes the name of the group."""
 
@@ -167,7 +157,9 @@ def _gang(
         released = (holder.released_at(api, every) or 0 for holder in holders())
         gang.submitted_at = max((gang.submitted_at, *released))
     gang.preemptible = any(group.preemptible for group in members.groups.values()) or any(
-        _is_marked(members, objects, key, value) for key, value in _PREEMPTIBLE
+        _is_marked(members, objects, key, value)
+        for marks in ({PREEMPTIBLE: "true"}, *(one.preemptible for one in DIALECTS))
+        for key, value in marks.items()
     )
     gang.movable = _is_marked(members, objects, MOVABLE, "true")
     running = [pod for pod in members.pods if pod.holds_room]
@@ -256,13 +248,14 @@ def _queues(members: Membership, every: Sequence[KubeObject]) -> tuple[tuple[str
     """The group's own queue, the controller's, then what labels and annotations name; with the dialect."""
     stated = [(key.reader, group.queue) for key, group in members.groups.items()]
     stated += [
-        ("Kueue" if controller.key.kind == "KueueWorkload" else "Volcano", controller.queue)
+        (dialect_of(controller.key.kind), controller.queue)
         for controller in members.sorted_controllers()
+        if controller.queue
     ]
     notes = [part for one in every for part in (one.labels, one.annotations) if part]
-    named = set[str]().union(*notes) & _QUEUES.keys() if notes else ()
-    keys = [key for key in _QUEUES if key in named]
-    stated += [(_QUEUES[key], note.get(key)) for key in keys for note in notes]
+    known, written = queue_keys(), set[str]().union(*notes)
+    keys = [key for key in known if key in written]
+    stated += [(known[key], note.get(key)) for key in keys for note in notes]
     stated += [
         (system, reader.queue(pod.annotations))
         for system, reader in cell_readers().items()

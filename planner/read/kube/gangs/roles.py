@@ -13,7 +13,7 @@ from itertools import count, islice
 
 from models.units import first_of, shown_of
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import controller_reader
+from planner.read.kube.dialect_registry import DIALECTS, controller_reader
 from planner.read.kube.dialects.base import (
     Controller,
     ControllerKey,
@@ -54,8 +54,6 @@ SPLIT = "requests another number of GPUs than others of its role; it counts as a
 APART = "has other volumes than others of its role; it counts as a role of its own"
 RENUMBERED = "runs with fewer pods than it could have; the existing ones are renumbered"
 
-_INDEXES = ("kueue.x-k8s.io/pod-group-pod-index", "apps.kubernetes.io/pod-index")
-_INDEX_LABEL = "kueue.x-k8s.io/pod-group-pod-index-label"
 _SHOWN = 3
 
 Claim = tuple[int | None, KubePod]
@@ -140,8 +138,7 @@ def _grouped_index(gang: Membership, pod: KubePod) -> RoleIndex:
     default = pod.group.title if several and pod.group is not None else DEFAULT_ROLE
     roles = (group.roles.get(pod.key) for group in gang.groups.values())
     role = next((role for role in roles if role is not None), default)
-    labels = (pod.annotations.get(_INDEX_LABEL), *_INDEXES)
-    indexes = (number(pod.labels.get(label)) for label in labels if label)
+    indexes = (one.index(pod) for one in DIALECTS)
     return RoleIndex(role, next((index for index in indexes if index is not None), None))
 
 
