@@ -53,10 +53,16 @@ def controller_readers() -> tuple[ControllerReader, ...]:
     return tuple(one.controller for one in DIALECTS if one.controller is not None)
 
 
+def dialect_of(controller: str) -> Dialect:
+    """The dialect that reads controllers of a kind."""
+    return next(one for one in DIALECTS if one.controller and one.controller.kind == controller)
+
+
 def controller_reader(kind: str) -> ControllerReader:
     """The reader of keys of this kind."""
-    found = (one.controller for one in DIALECTS)
-    return next(one for one in found if one is not None and one.kind == kind)
+    found = dialect_of(kind).controller
+    assert found is not None, "it has the kind"
+    return found
 
 
 class Named(NamedTuple):
@@ -166,12 +172,6 @@ def queue_keys() -> dict[str, str]:
     """Keys that name a queue, in order of precedence, and the dialect whose it is."""
     known = {one.name: one.queue_keys for one in DIALECTS}
     return {key: system for system in quota_readers() for key in known[system]}
-
-
-def dialect_of(controller: str) -> str:
-    """The name of the dialect that reads controllers of a kind."""
-    found = ((one.name, one.controller) for one in DIALECTS)
-    return next(name for name, own in found if own is not None and own.kind == controller)
 
 
 def cell_readers() -> dict[str, CellReader]:

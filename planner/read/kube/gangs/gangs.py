@@ -248,7 +248,7 @@ def _queues(members: Membership, every: Sequence[KubeObject]) -> tuple[tuple[str
     """The group's own queue, the controller's, then what labels and annotations name; with the dialect."""
     stated = [(key.reader, group.queue) for key, group in members.groups.items()]
     stated += [
-        (dialect_of(controller.key.kind), controller.queue)
+        (dialect_of(controller.key.kind).name, controller.queue)
         for controller in members.sorted_controllers()
         if controller.queue
     ]
