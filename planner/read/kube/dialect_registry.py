@@ -170,8 +170,8 @@ def asked_topology(annotations: dict[str, str], job_size: int) -> Asked:
 
 def queue_keys() -> dict[str, str]:
     """Keys that name a queue, in order of precedence, and the dialect whose it is."""
-    known = {one.name: one.queue_keys for one in DIALECTS}
-    return {key: system for system in quota_readers() for key in known[system]}
+    found = [(place, key, one.name) for one in DIALECTS for key, place in one.queue_keys.items()]
+    return {key: system for _, key, system in sorted(found)}
 
 
 def cell_readers() -> dict[str, CellReader]:

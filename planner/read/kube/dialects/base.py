@@ -483,8 +483,8 @@ class Dialect:
     ``controller_topology``: what those of a controller ask; ``segments``: the slices that those of a pod, and
     of its controller, ask, and what is wrong with them. ``topologies``, ``tiers``: levels that its objects
     define. ``gpus``: how it gives GPUs or parts of them. ``queue_keys``: labels and annotations that name a
-    queue of it; ``preemptible``: those that say that a gang may be stopped. ``index``: the number of a pod of
-    no controller, as its labels have it.
+    queue of it, with their precedence; ``preemptible``: those that say that a gang may be stopped. ``index``:
+    the number of a pod of no controller, as its labels have it.
     ``report_unseen``: a remark where it is at work, and the input has no list of what waits without pods.
     ``requests``: those that a plan answers, of workloads without pods.
     """
@@ -499,7 +499,7 @@ class Dialect:
     tiers: Callable[[Objects, Sequence[KubeNode], Remarks], Tiers] | None = None
     quotas: QuotaReader | None = None
     cells: CellReader | None = None
-    queue_keys: tuple[str, ...] = ()
+    queue_keys: Mapping[str, int] = field(default_factory=dict)
     preemptible: Mapping[str, str] = field(default_factory=dict)
     index: Callable[[KubePod], int | None] = lambda _: None
     makes: Mapping[tuple[str, str], Makes] = field(default_factory=dict)

@@ -332,7 +332,7 @@ DIALECT = base.Dialect(
             any_node=True,
         ),
     ),
-    queue_keys=("kai.scheduler/queue",),
+    queue_keys={"kai.scheduler/queue": 3},
     preemptible={"kai.scheduler/preemptibility": "preemptible"},
     controller_topology=topology,
     segments=segments,

@@ -379,7 +379,7 @@ DIALECT = base.Dialect(
         owners=((GROUP, "Workload"),),
     ),
     quotas=kueue_quotas.QUOTAS,
-    queue_keys=(QUEUE,),
+    queue_keys={QUEUE: 0},
     index=pod_index,
     holder=base.Holder(
         GROUP,

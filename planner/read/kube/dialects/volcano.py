@@ -350,7 +350,7 @@ DIALECT = base.Dialect(
     "Volcano",
     precedence=60,
     quotas=QuotaReader(read_queues, find_by_name, {SCHEDULER: "default"}, precedence=20),
-    queue_keys=("volcano.sh/queue-name", "scheduling.volcano.sh/queue-name"),
+    queue_keys={"volcano.sh/queue-name": 1, "scheduling.volcano.sh/queue-name": 2},
     preemptible={"volcano.sh/preemptable": "true"},
     groups=(base.GroupReader("Volcano", GROUP, describe_group, annotations=NAMES),),
     controller=base.ControllerReader(
