@@ -14,10 +14,8 @@ from planner.read.kube import dialects
 from planner.read.kube.dialects.base import (
     ASKS_NOTHING,
     Asked,
-    ControllerKey,
     ControllerReader,
     Dialect,
-    GroupKey,
     GroupReader,
     Holder,
     HoldingReader,
@@ -31,7 +29,7 @@ from planner.read.kube.dialects.base import (
 from planner.read.kube.dialects.gpus import GpuSystem
 from planner.read.kube.dialects.quotas import CellReader, QuotaReader
 from planner.read.kube.lookup import mapping
-from planner.read.kube.records import KubeObject, Objects, once
+from planner.read.kube.records import ControllerKey, GroupKey, KubeObject, Objects, once
 
 
 def _found() -> tuple[Dialect, ...]:

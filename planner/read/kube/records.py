@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import lcm
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from models.apply.records import StartRecord, read_record
 from models.documents.gang import NodeExpression, Parallelism
@@ -20,7 +20,6 @@ from planner.read.kube.lookup import Tree
 if TYPE_CHECKING:
     from models.documents.cluster import GpuSharing, Taint
     from models.documents.gang import Toleration
-    from planner.read.kube.dialects.base import ControllerKey, GroupKey
     from planner.read.kube.pods.pod_rules import PodRule
 
 Derived = TypeVar("Derived")
@@ -85,6 +84,29 @@ class KubeObject:
 
 Key = tuple[str, str, str, str]
 """(API group, kind, namespace, name)"""
+
+
+class GroupKey(NamedTuple):
+    """One pod group; ``reader``: the name of its ``GroupReader``."""
+
+    reader: str
+    namespace: str
+    name: str
+
+    @property
+    def title(self) -> str:
+        """The name in messages; a group inside an object is ``object-group``."""
+        return self.name.replace("/", "-")
+
+
+class ControllerKey(NamedTuple):
+    """One controller; ``part``: which of its gangs (the group of a LeaderWorkerSet)."""
+
+    kind: str
+    namespace: str
+    name: str
+    part: str = ""
+
 
 _MAX_OWNERS = 8
 

@@ -19,6 +19,8 @@ from planner.read.kube.dialects.quotas import CellReader, QuotaReader
 from planner.read.kube.levels.node_domains import Tiers
 from planner.read.kube.lookup import Tree, at, number
 from planner.read.kube.records import (
+    ControllerKey,
+    GroupKey,
     Key,
     KubeNode,
     KubeObject,
@@ -41,28 +43,6 @@ MIN, MAX, STEP = RANGE = ("gangplan.dev/min", "gangplan.dev/max", "gangplan.dev/
 
 PodKey = tuple[str, str]
 """(namespace, name)"""
-
-
-class GroupKey(NamedTuple):
-    """One pod group; ``reader``: the name of its ``GroupReader``."""
-
-    reader: str
-    namespace: str
-    name: str
-
-    @property
-    def title(self) -> str:
-        """The name in messages; a group inside an object is ``object-group``."""
-        return self.name.replace("/", "-")
-
-
-class ControllerKey(NamedTuple):
-    """One controller; ``part``: which of its gangs (the group of a LeaderWorkerSet)."""
-
-    kind: str
-    namespace: str
-    name: str
-    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,16 @@ from planner.read.kube.dialects.quotas import (
 )
 from planner.read.kube.lookup import Tree, at, items, mapping, matches, number, objects, text, whole
 from planner.read.kube.pods.requests import effective_requests, is_about_gpus
-from planner.read.kube.records import Key, KubeObject, KubePod, LevelAsk, Objects, SliceAsk, once
+from planner.read.kube.records import (
+    GroupKey,
+    Key,
+    KubeObject,
+    KubePod,
+    LevelAsk,
+    Objects,
+    SliceAsk,
+    once,
+)
 
 MODE = "volcano.sh/network-topology-mode"
 TIER = "volcano.sh/network-topology-highest-tier"
@@ -108,7 +117,7 @@ def _kept_minimums(minimum: int | None, tasks: dict[str, int]) -> dict[str, int]
     return tasks if minimum is None or sum(tasks.values()) <= minimum else {}
 
 
-def _group_of_pods(key: base.GroupKey, pods: Sequence[KubePod], remarks: Remarks) -> base.PodGroup:
+def _group_of_pods(key: GroupKey, pods: Sequence[KubePod], remarks: Remarks) -> base.PodGroup:
     """The group as the annotations of its pods describe it."""
     for pod in pods:
         required, preferred, odd = _annotated_topology(pod.annotations)

@@ -8,13 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import controller_reader, names
-from planner.read.kube.dialects.base import (
-    Controller,
-    ControllerKey,
-    GroupKey,
-    PodGroup,
-)
-from planner.read.kube.records import KubeObject, KubePod, Objects
+from planner.read.kube.dialects.base import Controller, PodGroup
+from planner.read.kube.records import ControllerKey, GroupKey, KubeObject, KubePod, Objects
 
 NO_OBJECT = "PodGroup not found; its pods are grouped by label"
 LOOSE = "requires one domain for pods that start one by one, which cannot be guaranteed; ignored"

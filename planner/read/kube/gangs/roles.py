@@ -14,13 +14,7 @@ from itertools import count, islice
 from models.units import first_of, shown_of
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import DIALECTS, controller_reader
-from planner.read.kube.dialects.base import (
-    Controller,
-    ControllerKey,
-    PodGroup,
-    RoleIndex,
-    RoleSpec,
-)
+from planner.read.kube.dialects.base import Controller, PodGroup, RoleIndex, RoleSpec
 from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.gangs.ranges import (
     TOO_MANY,
@@ -30,7 +24,7 @@ from planner.read.kube.gangs.ranges import (
     wished_range,
 )
 from planner.read.kube.lookup import distinct, number
-from planner.read.kube.records import KubePod, KubeRole
+from planner.read.kube.records import ControllerKey, KubePod, KubeRole
 
 MAX_SIZE = 1_000_000
 """Most pods of a role."""

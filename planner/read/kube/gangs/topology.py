@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import DIALECTS, asked_topology
-from planner.read.kube.dialects.base import ASKS_NOTHING, Asked, Colocation, GroupKey, PodKey
+from planner.read.kube.dialects.base import ASKS_NOTHING, Asked, Colocation, PodKey
 from planner.read.kube.gangs.membership import Membership
-from planner.read.kube.records import KubeGang, KubeRole, LevelAsk, Objects, SliceAsk
+from planner.read.kube.records import GroupKey, KubeGang, KubeRole, LevelAsk, Objects, SliceAsk
 
 NOT_MODELLED = "prefers one domain for a part of its pods, which is not modelled; ignored"
 DISAGREE = "its pods ask for different topologies; the commonest counts"

@@ -16,14 +16,14 @@ from models.instance.gang import selects
 from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import gpu_systems, names
-from planner.read.kube.dialects.base import GroupKey, PodKey
+from planner.read.kube.dialects.base import PodKey
 from planner.read.kube.dialects.gpus import is_taken
 from planner.read.kube.lookup import at, conditions, text
 from planner.read.kube.pods.asks import PARTITIONS
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
 from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.pods.requests import is_about_gpus
-from planner.read.kube.records import Holding, KubeNode, KubePod, Objects, Share
+from planner.read.kube.records import GroupKey, Holding, KubeNode, KubePod, Objects, Share
 
 UNREADABLE = "an amount that cannot be read"
 NO_CLAIM = "a resource claim that is not in the input"

@@ -23,7 +23,6 @@ from planner.read.kube.dialect_registry import (
     placement_requests,
 )
 from planner.read.kube.dialects.base import (
-    ControllerKey,
     Holder,
     Makes,
     PlacementRequest,
@@ -49,7 +48,7 @@ from planner.read.kube.pods.requests import (
     effective_requests,
     is_about_gpus,
 )
-from planner.read.kube.records import Key, KubeObject, KubePod, Objects, once
+from planner.read.kube.records import ControllerKey, Key, KubeObject, KubePod, Objects, once
 
 MAX_PODS = 10_000
 """Most pods that one workload without pods stands for."""
