@@ -9,6 +9,14 @@ from msgspec import Meta, Struct
 Amount = Annotated[int, Meta(ge=0)]
 
 
+class Start(Struct, frozen=True, array_like=True):
+    """A gang that could have run, and on which nodes."""
+
+    gang: str
+    gpus: Amount
+    nodes: tuple[str, ...] = ()
+
+
 class Idle(Struct, frozen=True):
     """Thousandths of GPUs of waiting gangs that could have run. ``proven``: no plan starts more.
 
@@ -18,7 +26,7 @@ class Idle(Struct, frozen=True):
 
     gpus: Amount = 0
     proven: bool = True
-    gangs: tuple[tuple[str, Amount], ...] = ()
+    gangs: tuple[Start, ...] = ()
     moved: tuple[tuple[str, Amount, Amount | None], ...] = ()
 
 

@@ -253,14 +253,18 @@ def _renamed_policy(spec: Tree, rename: Callable[[Tree], Tree]) -> Tree:
 
 
 def _renamed_figures(figures: Figures, rename: Callable[[Tree], Tree]) -> Figures:
+    def alias(name: str) -> str:
+        found: str = rename({"name": name})["name"]
+        return found
+
     tree = msgspec.to_builtins(figures)
-    for idle in ("now", "moving", "quotas"):
-        for kind in ("gangs", "moved"):
-            tree[idle][kind] = [
-                (rename({"name": one[0]})["name"], *one[1:]) for one in tree[idle][kind]
-            ]
+    for idle in (tree["now"], tree["moving"], tree["quotas"]):
+        idle["gangs"] = [
+            (alias(gang), gpus, list(map(alias, nodes))) for gang, gpus, nodes in idle["gangs"]
+        ]
+        idle["moved"] = [(alias(gang), *rest) for gang, *rest in idle["moved"]]
     for one in tree["waiting"]:
-        one["gang"] = rename({"name": one["gang"]})["name"]
+        one["gang"] = alias(one["gang"])
     return msgspec.convert(tree, Figures)
 
 

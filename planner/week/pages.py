@@ -35,7 +35,7 @@ HELD = "allocated: the share of the installed GPUs that gangs held from the firs
 
 PROOFS = (
     "at least: a plan that the judge accepts starts so much",
-    "proven: beyond that, no plan starts more, whatever its order",
+    "proven: beyond that, no plan starts more, whatever its order; in brackets, in how many of the hours",
 )
 
 REPLAY = (
@@ -115,7 +115,10 @@ def _losses(week: Week) -> Table:
         price = "-" if one.price is None else f"{one.price:,.2f}"
         said = MEANS[one.cause].format(plural(week.restarts, "gang"))
         hours, gpus = _tenths(one.gpu_hours), _tenths(one.gpus)
-        rows.append(row_of(one.cause, hours, gpus, one.proof, price, said))
+        proof = (
+            one.proof if one.proof == "proven" else f"{one.proof} ({_percent(one.proven_hours)})"
+        )
+        rows.append(row_of(one.cause, hours, gpus, proof, price, said))
     table = Table(columns_of("LOST TO|>GPU-HOURS|>GPUS|PROOF|>PRICE|IS~"), tuple(rows))
     return table.without_empty_columns()
 

@@ -30,6 +30,10 @@ LIMITS = SolveLimits(1, 24 * 60 * 60, 1, 0)
 """Of one plan: its budget ends the search, so that the clock decides nothing."""
 
 
+MANY = 2000
+"""With more gangs plans are made at rounds alone, so that there are not many times as many."""
+
+
 @dataclass(slots=True)
 class Replayed:
     """A gang in the replay. ``started``, ``ended``: seconds since the epoch; None: not by the end.
@@ -51,6 +55,10 @@ class Replayed:
         return self.gang.least_units
 
 
+Event = Replayed | State | tuple[str, str] | None
+"""A gang that comes, a cluster that is another one, the key of a gang that left; None: a round."""
+
+
 class Replay:
     """Plays a journal. ``pick``: which of the possible times of ends counts."""
 
@@ -64,6 +72,7 @@ class Replay:
         )
         self._running: dict[tuple[str, str], Gang] = {}
         self._waiting: dict[tuple[str, str], Replayed] = {}
+        self._rounds = {seen.time for seen in history.rounds}
         self._ends: list[tuple[int, tuple[str, str]]] = []
 
     def run(self) -> list[Replayed]:
@@ -79,12 +88,13 @@ class Replay:
                     self._arrive(one)
                 elif isinstance(one, State):
                     base = self._base(one)
-                else:
+                elif one is not None:
                     self._waiting.pop(one, None)
             assert base is not None, "the first round has a cluster"
             waiting = [one for one in self._waiting.values() if not self._held(one, time)]
             known = id(base), frozenset(self._running), frozenset(w.gang.key for w in waiting)
-            if waiting and known != tried:
+            due = len(self.gangs) <= MANY or time in self._rounds
+            if waiting and due and known != tried:
                 tried = known
                 if self._plan(base, waiting, time):
                     tried = None
@@ -92,12 +102,11 @@ class Replay:
 
     # moments
 
-    def _moments(self) -> Iterator[tuple[int, list[Replayed | State | tuple[str, str]]]]:
-        """Times at which something happens, with what: a gang comes, a cluster, or a key of one that left."""
-        events: list[tuple[int, int, Replayed | State | tuple[str, str]]] = []
+    def _moments(self) -> Iterator[tuple[int, list[Event]]]:
+        """Times at which something happens, with what."""
+        events: list[tuple[int, int, Event]] = []
         for seen in self._history.rounds:
-            if seen.state is not None:
-                events.append((seen.time, len(events), seen.state))
+            events.append((seen.time, len(events), seen.state))
         for one in self.gangs:
             events.append((one.life.arrived, len(events), one))
             if one.life.gone is not None and one.life.started is None:

@@ -21,7 +21,7 @@ from planner.errors import RefusedPlanError
 from planner.pipelines.adjustments import at_no_price, starting_from
 from planner.pipelines.plan import Maker, Phases, PlanRequest
 from planner.pipelines.timed_search import TimedSearch
-from planner.week.figures import Figures, Idle, Waits
+from planner.week.figures import Figures, Idle, Start, Waits
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
@@ -37,6 +37,9 @@ RESTARTS = 2
 
 SEARCH_S = 6
 """Seconds of each search beside the plan, and its budget: what is not proven by then is "at least"."""
+
+LARGE = 10_000
+"""With more nodes and gangs together only the plan is made: each search beside it takes as long."""
 
 MILLI = 1000
 
@@ -71,7 +74,9 @@ def figures_of(built: LoadedInput, solution: Solution, plan: PlanDocument, look:
     left = any(solution.decisions[i].decision not in STARTS for i in able)
     gpus, gangs = _started(instance, solution.decisions)
     now, moving, quotas = Idle(gpus, not left or _proven(plan), gangs), Idle(), Idle()
-    if free and left:
+    if left and len(instance.cluster.nodes) + len(instance.gangs) > LARGE:
+        moving = quotas = Idle(proven=False)
+    elif free and left:
         most = partial(_most, built, solution.decisions, look)
         # The plan goes by priority, age and speed: others may have more GPUs.
         found = most(at_no_price(instance, ()))
@@ -113,14 +118,19 @@ def _name(gang: Gang) -> str:
 
 def _started(
     instance: Instance, decisions: Sequence[GangDecision]
-) -> tuple[int, tuple[tuple[str, int], ...]]:
+) -> tuple[int, tuple[Start, ...]]:
     """GPUs of gangs that wait and that a plan starts, and who they are."""
+    nodes = instance.cluster.nodes
     found = tuple(
-        (_name(gang), _milli(instance, _units(gang)))
+        Start(
+            _name(gang),
+            _milli(instance, _units(gang)),
+            tuple(nodes[n].name for n in sorted({pod.node for pod in one.pods})),
+        )
         for gang, one in zip(instance.gangs, decisions, strict=True)
         if one.decision in STARTS and not gang.running and _units(gang)
     )
-    return sum(gpus for _, gpus in found), found
+    return sum(one.gpus for one in found), found
 
 
 def _proven(plan: PlanDocument) -> bool:
@@ -177,7 +187,8 @@ def _beyond(now: Idle, most: Idle) -> Idle:
     """What starts under other rules beyond what starts now."""
     if most.gpus <= now.gpus:
         return Idle(proven=most.proven)
-    more = tuple(one for one in most.gangs if one not in now.gangs)
+    known = {one.gang for one in now.gangs}
+    more = tuple(one for one in most.gangs if one.gang not in known)
     return Idle(most.gpus - now.gpus, most.proven, more, most.moved)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from models.units import number
 from planner.errors import Fault, InputError
-from planner.week.figures import Figures, Idle
+from planner.week.figures import Figures
 from planner.week.history import History, Pick
 from planner.week.journal import Journal
 from planner.week.replay import Replay, Replayed
@@ -26,12 +26,16 @@ Proof = Literal["proven", "at least"]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """GPU-hours lost to one thing, and GPUs on average. ``price``: None without one."""
+    """GPU-hours lost to one thing, and GPUs on average. ``price``: None without one.
+
+    ``proven_hours``: permille of the hours in which no plan starts more.
+    """
 
     cause: str
     gpu_hours: float
     gpus: float
     proof: Proof
+    proven_hours: int
     price: float | None
 
 
@@ -210,15 +214,18 @@ class _Counter:
 
     def _loss(self, cause: str, parts: Sequence[tuple[int, int]], kind: str | None) -> Loss:
         total = sum(gpus * seconds for gpus, seconds in parts)
-        ideas: list[Idle] = (
-            [] if kind is None else [getattr(f.figures, kind) for f, _ in self._covered]
+        open_s = sum(
+            seconds
+            for seen, seconds in self._covered
+            if kind is not None and not getattr(seen.figures, kind).proven
         )
         hours = Fraction(total, MILLI * HOUR_S)
         return Loss(
             cause,
             number(Fraction(round(hours * 100), 100)),
             number(Fraction(round(Fraction(total, max(1, self._seconds))), MILLI)),
-            "proven" if all(one.proven for one in ideas) else "at least",
+            "at least" if open_s else "proven",
+            MILLI - -(-MILLI * open_s // max(1, self._seconds)),
             None
             if self._price is None
             else number(Fraction(round(hours * self._price * 100), 100)),

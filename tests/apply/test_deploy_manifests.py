@@ -62,6 +62,17 @@ def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
     assert {folder: len(built(folder)) for folder in counts} == counts
 
 
+def test_the_shadow_can_read_and_nothing_else() -> None:
+    roles = [one for one in built("shadow") if one["kind"] in {"Role", "ClusterRole"}]
+    assert {verb for role in roles for rule in role["rules"] for verb in rule["verbs"]} == {
+        "get",
+        "list",
+    }
+    (container,) = pod_of("shadow")["containers"]
+    assert container["args"][:3] == ["run", "--shadow", "/journal"]
+    assert "/journal" in {one["mountPath"] for one in container["volumeMounts"]}
+
+
 FACTS = yaml.load(
     Path(__file__).with_name("deploy_facts.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader
 )

@@ -18,6 +18,7 @@ from benchmarks.fortnight import START, Fortnight, Setting, kept, record
 from models.documents.canonical import canonical_instance
 from planner.read.inputs import instance_from_document, load
 from planner.week.figures import Figures
+from planner.week.history import History
 from planner.week.journal import KEY_FILE, Journal, append
 
 pytest_plugins = ("run_fixtures",)
@@ -59,7 +60,7 @@ def test_a_shadow_only_reads_and_adds_one_record_a_round(bench: RunBench) -> Non
     assert 'gangplan_idle_gpus{if="now"} 8' in metrics.read_text()
     (one,) = records(bench.folder / "journal")
     assert one["figures"]["now"] == {
-        "gpus": 8000, "proven": True, "gangs": [["default/a", 8000]], "moved": [],
+        "gpus": 8000, "proven": True, "gangs": [["default/a", 8000, ["n0"]]], "moved": [],
     }  # fmt: skip
     assert {(each["gang"], each["gpus"]) for each in one["figures"]["waiting"]} == {
         ("default/a", 8000),
@@ -135,6 +136,15 @@ def test_a_round_cuts_off_what_the_last_one_left_half_written(tmp_path: Path) ->
     assert journal.remarks == []
 
 
+def test_the_journal_of_the_demo_is_whole() -> None:
+    journal = Journal("benchmarks/week")
+    history = History.of(journal.rounds())
+    assert journal.remarks == []
+    assert len(history.rounds) == 1000  # of 1,009, nine of which were missed: one gap
+    assert [end - start for start, end in history.gaps()] == [10 * 1200]
+    assert len(history.lives) == 299  # the last one came after the end
+
+
 def test_days_are_forgotten_after_their_time(tmp_path: Path) -> None:
     kept(SMALL, tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
@@ -159,7 +169,8 @@ def test_an_anonymous_journal_has_no_name_and_the_same_figures(
         assert name not in text, name
     (one,) = records(folder)
     assert one["figures"]["now"]["gpus"] == 8000
-    ((gang, _),) = one["figures"]["now"]["gangs"]
+    ((gang, _, (node,)),) = one["figures"]["now"]["gangs"]
+    assert node in {each["name"] for each in one["changes"]["nodes"]}
     told = [
         f"{g['metadata']['namespace']}/{g['metadata']['name']}" for g in one["changes"]["gangs"]
     ]

@@ -63,7 +63,7 @@ def test_what_was_lost_to_each_cause_is_what_the_events_say(made: Fortnight, wee
     assert min(truth.values()) > 100
     for one in week.losses:
         assert one.gpu_hours == pytest.approx(truth[one.cause], rel=NEAR), one.cause
-        assert one.proof == "proven", one.cause
+        assert (one.proof, one.proven_hours) == ("proven", 1000), one.cause
         assert one.price == pytest.approx(2.5 * truth[one.cause], rel=NEAR)
         # a covered hour of fourteen days
         assert one.gpus == pytest.approx(truth[one.cause] / (14 * 24), rel=NEAR)
