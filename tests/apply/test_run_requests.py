@@ -356,10 +356,12 @@ def test_what_kueue_does_not_start_gives_its_nodes_back(memory: Benches) -> None
 def test_eight_gangs_share_a_node_and_no_more(memory: Benches) -> None:
     bench = memory(beside_kueue(1))
     for number in range(9):
-        kueue(bench).submit(f"one{number}", (1, 1) if number else (1, 2), priority=9 - number)
+        kueue(bench).submit(f"one{number}", (1, number % 2), priority=9 - number)
     kueue(bench).step()
-    quiet(bench)
-    assert len(labels(bench)["n0"]) == 7
+    bench.ran(code=7)
+    kueue(bench).step()
+    assert len(labels(bench)["n0"]) == 8
+    assert "a node has the labels of 8 gangs already" in told(bench, "one8")
     labels_are_those_of_gangs(bench)
 
 
