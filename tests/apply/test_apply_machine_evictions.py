@@ -117,6 +117,8 @@ def creates(world: sim.World, request: req.Scale) -> req.Event:
 
 def test_new_pods_are_known_by_their_controller() -> None:
     world, plan = growing_set()
+    held = sim.apply(world, plan, allow_evictions=False)
+    assert (held.one.why, held.of(req.Scale)) == ("resizing needs --allow-evictions", [])
     assert sim.apply(world, plan).outcomes == {"e": "started"}
     assert len(sim.bound(world)) == 3
     again = sim.apply(world, plan)
