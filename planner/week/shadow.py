@@ -13,7 +13,8 @@ from planner import last_plan
 from planner.atomic_files import check_target
 from planner.pipelines.live_planner import ClusterSource, LivePlanner
 from planner.pipelines.plan import Phases
-from planner.week.rounds import RESTARTS, Look, figures_of
+from planner.show.text import number
+from planner.week.rounds import MILLI, RESTARTS, Look, figures_of
 
 if TYPE_CHECKING:
     from planner.pipelines.run import RunRequest
@@ -94,11 +95,16 @@ class Shadow:
         report.seconds.update(phases.seconds)
         if cut:
             console.warn(f"{path}: a half-written record at its end was cut off")
-        console.say(f"recorded in {path}: {size:,} bytes")
         report.idle = {
-            "now": figures.now.gpus / 1000,
-            "restarts": figures.moving.gpus / 1000,
-            "no quotas": figures.quotas.gpus / 1000,
+            "now": figures.now.gpus / MILLI,
+            "restarts": figures.moving.gpus / MILLI,
+            "no quotas": figures.quotas.gpus / MILLI,
         }
-        report.spread = figures.spread / 1000
+        report.spread = figures.spread / MILLI
+        now, restarts, quotas = map(number, report.idle.values())
+        console.say(f"recorded in {path}: {size:,} bytes")
+        console.say(
+            f"GPUs idle that waiting gangs could use: {now}; {restarts} more with restarts, "
+            f"{quotas} without quotas"
+        )
         report.status, report.exit_code = "recorded", 0
