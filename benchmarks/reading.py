@@ -1,10 +1,10 @@
 """What reading a cluster costs, as a multiple of ``json.loads`` of the same bytes.
 
-    python -m benchmarks.reading [COPIES]
+    python -m benchmarks.reading [COPIES [COPIES OF NODES]]
 
-The recorded cluster h100-gke, that many times (10: 10,440 pods, 44 MB): copies differ in the names of nodes
-and namespaces, in uids and in domains. Each figure is of a process of its own, without kubectl: lists come
-from memory.
+The recorded cluster h100-gke, that many times (10: 10,440 pods, 44 MB), its nodes perhaps more often (96 130:
+100,224 pods, 12,480 nodes): copies differ in the names of nodes and namespaces, in uids and in domains. Each
+figure is of a process of its own, without kubectl and the judge; lists come from memory that is not counted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from models.instance.instance import Instance
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.snapshot import LiveLists, SnapshotFolder, SnapshotRequest, read_lists, record
 from planner.cluster.start_records import StartRecords
@@ -50,7 +51,7 @@ def items_of(data: bytes) -> list[bytes]:
     return [bytes(one) for one in msgspec.json.decode(data, type=_Listed).items]
 
 
-def multiplied(copies: int, folder: Path) -> None:
+def multiplied(copies: int, folder: Path, nodes: int | None = None) -> None:
     """Write every list of the recorded cluster, so many times."""
     for path in sorted(RECORDED.glob("*.json*")):
         if path.name.startswith("expected"):
@@ -59,6 +60,8 @@ def multiplied(copies: int, folder: Path) -> None:
         tree = json.loads(data)
         each = [json.dumps(one, separators=(",", ":")).encode() for one in tree.pop("items")]
         many = 1 if path.name.startswith(ONCE) else copies
+        if path.name.startswith("nodes."):
+            many = nodes or copies
         listed = [
             _copy(one, number, names=path.name.startswith("namespaces"))
             for number in range(many)
@@ -134,58 +137,80 @@ def _loads(folder: Path) -> Iterator[Callable[[], object]]:
 
 
 def _folder(folder: Path) -> Iterator[Callable[[], object]]:
-    yield uncollected()(lambda: load([str(folder)]))
+    yield lambda: uncollected()(load)([str(folder)])
+
+
+def _folder_planned(folder: Path) -> Iterator[Callable[[], object]]:
+    yield lambda: _first_plan(uncollected()(load)([str(folder)]).instance)
+
+
+def _first_plan(instance: Instance) -> object:
+    from models.program.base_state import base_decisions
+    from planner.search.start.greedy import greedy
+
+    return greedy(instance, base_decisions(instance))
 
 
 def _snapshot(folder: Path) -> Iterator[Callable[[], object]]:
     server, place = Server(folder), folder / "recorded"
+    request = SnapshotRequest(lock_namespace="default")
     with SnapshotFolder(place, force=True) as made:
-        yield lambda: record(
-            server, made, SnapshotRequest(lock_namespace="default"), lambda *_: None
-        )
+        yield lambda: record(server, made, request, lambda *_: None)
 
 
 def _run(folder: Path) -> Iterator[Callable[[], object]]:
+    server = Server(folder)
+    yield lambda: _as_run(server)
+
+
+def _run_planned(folder: Path) -> Iterator[Callable[[], object]]:
+    server = Server(folder)
+    yield lambda: _first_plan(_as_run(server))
+
+
+def _as_run(server: Server) -> Instance:
     from models.instance.policy import KubernetesPolicy
 
-    server = Server(folder)
     records = StartRecords(server, "default")
     reader = ClusterReader(server, KubernetesPolicy(), records)
-
-    def read() -> None:
-        reader.read_view()
-        lists = LiveLists(reader.store, reader.listed)
-        read_lists(server, lists, SnapshotRequest(starts=records.starts), lambda *_: None)
-        with uncollected():
-            load([], gather=lists.gather)
-
-    yield read
+    reader.read_view()
+    lists = LiveLists(reader.store, reader.listed)
+    read_lists(server, lists, SnapshotRequest(starts=records.starts), lambda *_: None)
+    with uncollected():
+        return load([], gather=lists.gather).instance
 
 
 MEASURED: dict[str, Callable[[Path], Iterator[Callable[[], object]]]] = {
     "json.loads": _loads,
     "snapshot": _snapshot,
     "plan FOLDER, until the instance": _folder,
+    "plan FOLDER, until the first plan": _folder_planned,
     "run, until the instance": _run,
+    "run, until the first plan": _run_planned,
 }
 
 
 def _measure(name: str, folder: Path) -> tuple[float, int]:
-    """CPU seconds and peak of memory in MiB."""
+    """CPU seconds and peak of memory in MiB beyond what the process had."""
     gc.set_threshold(50_000, 50, 100)  # as the program starts
     for work in MEASURED[name](folder):
-        begun = time.process_time()
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+        before, begun = _kept("VmRSS"), time.process_time()
         work()
         spent = time.process_time() - begun
-    most = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert most is not None
-    return spent, int(most[1]) >> 10
+    return spent, (_kept("VmHWM") - before) >> 10
 
 
-def main(copies: int) -> None:
+def _kept(what: str) -> int:
+    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
+    assert found is not None
+    return int(found[1])
+
+
+def main(copies: int, nodes: int | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        multiplied(copies, folder)
+        multiplied(copies, folder, nodes)
         size = sum(path.stat().st_size for path in folder.iterdir())
         pods = len(items_of((folder / "pods.json").read_bytes()))
         print(f"{pods:,} pods, {size / 1e6:,.0f} MB")
@@ -199,4 +224,4 @@ def main(copies: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    main(*map(int, sys.argv[1:] or ["10"]))

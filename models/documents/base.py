@@ -223,12 +223,12 @@ def omitted(default: Any = None, description: str | None = None, **field: Any) -
 
 def bounded(value: object) -> object:
     """The value, unless it is a list of more than MAX_ITEMS, or an object of more than MAX_FIELDS."""
-    for kind, most, what in (
-        (list, MAX_ITEMS, "a list of {:,} entries"),
-        (dict, MAX_FIELDS, "an object of {:,} fields"),
-    ):
-        if isinstance(value, kind) and len(value) > most:
-            raise InvalidValueError(what.format(len(value)), f"the most is {most:,}")
+    if isinstance(value, list) and len(value) > MAX_ITEMS:
+        raise InvalidValueError(f"a list of {len(value):,} entries", f"the most is {MAX_ITEMS:,}")
+    if isinstance(value, dict) and len(value) > MAX_FIELDS:
+        raise InvalidValueError(
+            f"an object of {len(value):,} fields", f"the most is {MAX_FIELDS:,}"
+        )
     return value
 
 
@@ -328,14 +328,13 @@ def _matching(
     pattern: str, longest: int, what: str, hint: str, *, repeats: bool = True
 ) -> tuple[AfterValidator, WithJsonSchema]:
     """Validator and schema of a text of one form. Results are cached where the same texts repeat."""
-    compiled = re.compile(pattern)
+    has_form = re.compile(pattern).fullmatch
 
     def check(text: str) -> str:
         if len(text) > longest:
-            raise InvalidValueError(
-                f"{what} {shown(text)} is too long", f"the most is {longest} characters"
-            )
-        if not compiled.fullmatch(text):
+            long = f"{what} {shown(text)} is too long"
+            raise InvalidValueError(long, f"the most is {longest} characters")
+        if not has_form(text):
             raise InvalidValueError(f"{shown(text)} cannot be {what}", hint)
         return text
 
