@@ -1,4 +1,4 @@
-"""``python -m benchmarks.lab replay TRACE --cluster PATH`` and ``record SNAPSHOT... --out FILE``."""
+"""``python -m benchmarks.lab replay TRACE --cluster PATH`` and ``record JOURNAL --out FILE``."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def main() -> None:
     one.add_argument("--workers", type=int, help="runs at a time; default: one for each core")
     one.add_argument("--out", type=Path, help="save the runs here, as JSON")
     two = verbs.add_parser("record", help="what a live cluster ran, as a trace")
-    two.add_argument("snapshots", nargs="+", help="of `gangplan snapshot`, named by their times")
+    two.add_argument("journal", help="of `gangplan run --shadow`")
     two.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.verb == "record":
-        trace, left_out = record(options.snapshots)
+        trace, left_out = record(options.journal)
         options.out.write_text(trace.text())
         gone = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
         print(plural(len(trace.jobs), "job") + (f"; left out: {gone}" if gone else ""))
