@@ -59,7 +59,7 @@ class Setting:
     seed: int = 1
     load: float = 0.85
     limits: tuple[tuple[str, int], ...] = ()
-    fraction: str | None = None
+    fraction: float | None = None
     price: float | None = None
     every: int = 600
     grid: int = 1

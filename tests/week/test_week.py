@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,17 +195,7 @@ def test_a_replay_does_not_know_who_comes_later(
 
 
 def test_a_replay_of_one_rack_is_what_a_simulation_of_the_same_gangs_says(tmp_path: Path) -> None:
-    setting = Setting(
-        **{
-            **{name: getattr(SETTING, name) for name in SETTING.__slots__},
-            "racks": 1,
-            "limits": (),
-            "days": 7,
-            "gangs": 20,
-            "every": 1800,
-            "grid": 1,
-        }
-    )
+    setting = replace(SETTING, racks=1, limits=(), days=7, gangs=20, every=1800, grid=1)
     made = kept(setting, tmp_path)
     found = cases(week_of(str(tmp_path)))
     document = tmp_path / "cluster.json"
@@ -230,6 +221,34 @@ def test_a_replay_of_one_rack_is_what_a_simulation_of_the_same_gangs_says(tmp_pa
     assert truly - theirs > 50 * HOUR_S
     error = abs(ours - theirs) / (truly - theirs)
     assert error <= float(pages.REPLAY_ERROR.removesuffix(" %")) / 100
+
+
+def test_hours_are_scaled_by_speed_where_a_gang_states_its_fraction(tmp_path: Path) -> None:
+    made = kept(
+        replace(
+            SETTING,
+            gangs=10,
+            days=3,
+            limits=(),
+            load=0.5,
+            fraction=0.5,
+            shapes=((1, 1, 4), (2, 2, 8)),
+        ),
+        tmp_path,
+    )
+    week = week_of(str(tmp_path))
+    assert week.sureness.scaled == 5
+    found, moved = cases(week), 0
+    for job in made.jobs:
+        one = found.get(key(job))
+        if one is None or one.would_end is None or one.would_start is None:
+            continue
+        racks = [len({int(name[-1]) // 2 for name in on}) for on in (one.nodes, one.would_be_on)]
+        moved += racks == [2, 1]
+        # 1000 / (0.5 + 0.5 / 0.269) = 423, in steps of 20: 420 on two racks
+        speed = 0.42 if racks == [2, 1] else 1
+        assert one.would_end - one.would_start == speed * (job.seconds - HOUR_S)
+    assert moved == 5
 
 
 def waits(made: Fortnight, job: Job) -> list[dict[str, Any]]:
