@@ -227,7 +227,7 @@ CEILINGS: dict[str, int] = {
     "models/apply": 2969,
     "models/documents": 2542,
     "models/instance": 1958,
-    "models/program": 5733,
+    "models/program": 5735,
     "models/queues": 1447,
     "models/rates": 1284,
     "models/results": 1155,

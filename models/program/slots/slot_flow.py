@@ -55,7 +55,8 @@ class NodeSet:
 class SlotFlow:
     """``level``: of the domains; -1: all nodes of a GPU model are one set.
 
-    ``homes``: by kind, and by set of nodes, a variable: gangs of small pods that are whole there.
+    ``homes``: by kind, and by set of nodes, a variable: gangs of small pods that are whole there; ``shares``:
+    where so many pods of one share a node.
     ``beyond``: what nodes of such gangs add to ``span`` beyond the fewest. ``variables``: how many a solution
     that says all this has at least.
     """
@@ -69,6 +70,7 @@ class SlotFlow:
         cluster = model.instance.cluster
         self.sets = list(self._sets())
         self.homes: dict[Kind, dict[int, int]] = {}
+        self.shares: dict[tuple[Kind, int], dict[int, int]] = {}
         self.set_of = np.full(len(cluster.nodes), -1)
         for number, own in enumerate(self.sets):
             self.set_of[list(own.nodes)] = number
@@ -267,7 +269,7 @@ class SlotFlow:
             used, shares = Linear().add_linear(total, -kind[-1]), len(self._shares(kind))
             meshed = self._meshed(frozenset().union(*(nodes for nodes, _, _ in kind[0])))
             for number, gangs in homes.items():
-                for nodes, size, coming in self._divided(kind, gangs, used):
+                for nodes, size, coming in self._divided(kind, number, gangs, used):
                     least[number, size].add_linear(coming)
                     if shares > 1 or size == 1 or not meshed:
                         held[self.numbers(nodes), size].add_linear(coming)
@@ -279,7 +281,7 @@ class SlotFlow:
         return {key: own for key, own in least.items() if key[0] >= 0}
 
     def _divided(
-        self, kind: Kind, gangs: Linear, used: Linear
+        self, kind: Kind, number: int, gangs: Linear, used: Linear
     ) -> Iterator[tuple[frozenset[int], int, Linear]]:
         """(nodes, GPUs, how many) of what comes of gangs, whose pods may share nodes: those are ``used``."""
         shares = self._shares(kind)
@@ -290,6 +292,7 @@ class SlotFlow:
                 continue
             for own in shares:
                 one = self._program.integer(0, count * most // own)
+                self.shares.setdefault((kind, number), {})[own] = one
                 pods.add(one, own)
                 used.add(one)
                 yield nodes, size * own, Linear({one: 1})

@@ -17,16 +17,15 @@ class FlowPlaces:
     """What is to come to nodes: by the GPUs that they have free at first, and to those that have a pattern.
 
     A node gets a pattern, which is what a solution has on one such node, with the first pod that comes to it.
+    ``sizes``: by gang, GPUs that it has on one node each, where the solution says how its pods share nodes.
     """
 
     def __init__(self, flow: SlotFlow, values: Sequence[int], space: FreeSpace) -> None:
         self._flow, self._space = flow, space
         self._free = space.arrays.free.copy()
         nodes, most = len(self._free), max(len(own.left) for own in flow.sets)
-        self._homes = {
-            kind: [number for number, v in own.items() for _ in range(values[v])]
-            for kind, own in flow.homes.items()
-        }
+        self._values = list(values)
+        self.sizes: dict[int, set[int]] = {}
         self._set_of = flow.set_of
         self._patterns: dict[tuple[int, int], list[Counter[int]]] = {}
         self._open = np.zeros((len(flow.sets), most, most), np.int64)
@@ -41,18 +40,28 @@ class FlowPlaces:
     def home(self, mode: Mode) -> frozenset[int] | None:
         """The nodes of the set in which a gang of small pods is whole; None of one in a narrower domain."""
         kind = self._flow.kind(mode) if mode.level == self._flow.level else None
-        left = self._homes.get(kind) if kind is not None else None
-        return self._flow.sets[left.pop(0)].nodes if left else None
+        homes, values = self._flow.homes.get(kind, {}) if kind else {}, self._values
+        number = next((n for n, variable in homes.items() if values[variable]), -1)
+        if kind is None or number < 0:
+            return None
+        values[homes[number]] -= 1
+        (_, size, count), shares = kind[0][0], self._flow.shares.get((kind, number), {})
+        if own := [pods for pods, variable in shares.items() if values[variable] > 0]:
+            pods = [own[-1]] * (count // own[-1]) + [count % own[-1]]
+            for one in filter(None, pods):
+                values[shares[one]] -= 1
+            self.sizes[mode.option.demand.gang] = {size * one for one in pods} - {0}
+        return self._flow.sets[number].nodes
 
     def nodes(self, mode: Mode, among: Iterable[int]) -> frozenset[int]:
         """Those of some nodes on which the solution may have a pod of the gang."""
         nodes = np.array(list(among), np.int64)
         nodes = nodes[self._set_of[nodes] >= 0]
         found = np.zeros(len(nodes), bool)
-        for size in self._flow.sizes(mode):
-            if size < self._ahead.shape[1]:
-                ahead = self._open[self._set_of[nodes], self._free[nodes], size]
-                found |= np.where(self._begun[nodes], self._ahead[nodes, size], ahead) > 0
+        sizes = self.sizes.get(mode.option.demand.gang) or self._flow.sizes(mode)
+        for size in sizes & {*range(self._ahead.shape[1])}:
+            ahead = self._open[self._set_of[nodes], self._free[nodes], size]
+            found |= np.where(self._begun[nodes], self._ahead[nodes, size], ahead) > 0
         return frozenset(nodes[found].tolist())
 
     def take(self, mode: Mode, pods: Iterable[PodPlacement]) -> None:
@@ -66,8 +75,7 @@ class FlowPlaces:
             taken = Counter([sum(own)] if sum(own) in known else own)
             if not self._begun[n]:
                 self._begin(n, taken)
-            for size, count in taken.items():
-                self._ahead[n, size] -= count
+            self._ahead[n, list(taken)] -= [*taken.values()]
 
     def _begin(self, n: int, taken: Counter[int]) -> None:
         """Give a node a pattern with most of these sizes, if there is one with any."""
@@ -78,8 +86,7 @@ class FlowPlaces:
         if one is not taken and one & taken:
             left.remove(one)
             self._open[number, free, list(one)] -= 1
-            for size, count in one.items():
-                self._ahead[n, size] = count
+            self._ahead[n, list(one)] = [*one.values()]
 
 
 def _paths(own: NodeSet, values: Sequence[int]) -> Iterator[tuple[int, list[int]]]:

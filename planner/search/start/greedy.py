@@ -140,8 +140,7 @@ def missing_demand(space: FreeSpace, gang: int) -> Demand:
 
 def demand_like(space: FreeSpace, gang: int, pods: Pods, held: Pods = ()) -> Demand:
     """All pods of a gang but those that are held, at the size that it has with ``pods``."""
-    counts = counts_of(space.instance.gangs[gang], pods)
-    return remaining_demand(space.instance, gang, counts, held)
+    return remaining_demand(space.instance, gang, counts_of(space.instance.gangs[gang], pods), held)
 
 
 def queue_key(instance: Instance, demand: Demand) -> tuple[bool, int, bool, bool, tuple[int, ...]]:

@@ -149,7 +149,7 @@ def _place(
     ways: list[tuple[Demand, int, Placing | None]] = [
         (held, mode.speed, placing)
         for held in (*((demand.on_gpus(as_full),) if as_full else ()), at_home, demand)
-        for placing in (_in_pieces(space, mode), None)
+        for placing in (_in_pieces(space, mode, flow), None)
     ]
     return any(_placed(space, mode, *way) for way in (*ways, (at_home, 0, None)))
 
@@ -166,18 +166,19 @@ def _placed(
     return pods is not None
 
 
-def _in_pieces(space: FreeSpace, mode: Mode) -> Placing | None:
-    """A way to place as many pods on each node as the shape of the gang says; None where any number does."""
+def _in_pieces(space: FreeSpace, mode: Mode, flow: FlowPlaces | None) -> Placing | None:
+    """A way to place as many pods on each node as the solution says; None where any number does."""
     instance, demand = space.instance, mode.option.demand
-    if mode.shape is None or mode.shape.piece == 1 or demand.standing:
+    shared, piece = flow and flow.sizes.get(demand.gang), mode.shape.piece if mode.shape else 1
+    if shared:
+        piece = max(shared) // demand.gpu_roles[0].gpus
+    if piece == 1 or demand.standing:
         return None
-    (role,), piece = demand.gpu_roles, mode.shape.piece
-    roles = list(instance.gangs[demand.gang].roles)
+    (role,), roles = demand.gpu_roles, list(instance.gangs[demand.gang].roles)
     spec = roles[role.role]
-    if role.count % piece or spec.slice_layers:
+    if spec.slice_layers or (role.count % piece and not shared):
         return None
-    level = instance.cluster.node_level
-    roles[role.role] = replace(spec, slice_size=piece, slice_level=level)
+    roles[role.role] = replace(spec, slice_size=piece, slice_level=instance.cluster.node_level)
     return lambda space, demand: next(placements(space, demand, roles=roles), None)
 
 
@@ -199,9 +200,7 @@ class _Settler:
         self.loose = 0 if inner else taken
         alone = mode.level == model.instance.cluster.node_level
         piece = 1 if mode.shape is None else mode.shape.piece
-        largest = (
-            demand.gpus if alone else max((piece * r.gpus for r in demand.gpu_roles), default=0)
-        )
+        largest = demand.gpus if alone else piece * max([0, *(r.gpus for r in demand.gpu_roles)])
         gang = model.instance.gangs[demand.gang]
         waits = gang.key not in due(model.instance)  # those whose turn has come have to start
         place = not taken, level < 0, -largest, -level
@@ -277,7 +276,7 @@ class _Homes:
         open_ = {
             d: piece.least * count + beside.get(d, 0)
             for d, count in shares.items()
-            if inside is None or domains[d].nodes[0] in inside
+            if count and (inside is None or domains[d].nodes[0] in inside)
         }
         left = piece.pods
         for d in sorted(open_, key=lambda d: (-open_[d], d)):
@@ -356,9 +355,5 @@ def _values(variables: Mapping[int, int], values: Sequence[int]) -> dict[int, in
 
 
 def _take(slots: dict[int, int], domain: int, taken: int) -> None:
-    """Take slots of a domain, as many as it has; it is left out once it has none."""
-    left = slots.get(domain, 0) - taken
-    if left > 0:
-        slots[domain] = left
-    else:
-        slots.pop(domain, None)
+    """Take slots of a domain, as many as it has."""
+    slots[domain] = max(0, slots.get(domain, 0) - taken)
