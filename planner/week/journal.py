@@ -293,10 +293,10 @@ class Journal:
         except OSError as error:
             what = f"cannot read {self._folder}: {error.strerror}"
             raise MissingPathError(Fault(what, "check the path")) from error
-        state, count = State(), 0
+        state, last = State(), None
         for path in files:
             for record in self._of(path):
-                if state.time is not None and record.time <= state.time:
+                if last is not None and record.time <= last:
                     self.remarks.append(
                         f"{path.name}: a record of {time_text(record.time)} is late"
                     )
@@ -306,10 +306,12 @@ class Journal:
                 except (AttributeError, KeyError, TypeError):  # documents without their names
                     self.remarks.append(f"{path.name}: a record is none, and left out")
                     continue
-                state = found or State(record.time)
-                count += 1
+                state, last = (
+                    found or State(),
+                    record.time,
+                )  # which no record but a whole one follows
                 yield Round(record, found)
-        if not count:
+        if last is None:
             what = "no journal: no file here has a record that can be read"
             hint = "a journal is the folder that `gangplan run --shadow FOLDER` writes"
             raise InputError(Fault(what, hint, str(self._folder)))

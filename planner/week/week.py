@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from models.units import number
+from models.units import number, plural
 from planner.errors import Fault, InputError
 from planner.week.figures import Figures
 from planner.week.history import History, Pick
@@ -124,7 +124,7 @@ def week_of(folder: str) -> Week:
     history = History.of(journal.rounds())
     remarks = list(journal.remarks)
     if history.lost:
-        remarks.append(f"{history.lost:,} records are left out: one before them is missing")
+        remarks.append(f"{plural(history.lost, 'record')} left out: one before is missing")
     picks: tuple[Pick, ...] = ("middle", "earliest", "latest")
     try:
         replays = [Replay(history, pick) for pick in picks]
@@ -270,9 +270,8 @@ class _Counter:
         )
 
     def _alike(self, case: Case) -> bool:
-        started, would = case.started, case.would_start
-        near = self._history.interval
-        return None not in (started, would) and abs((started or 0) - (would or 0)) <= near
+        started, would = case.started or 0, case.would_start or 0
+        return bool(started and would) and abs(started - would) <= self._history.interval
 
     def _classes(self) -> Iterator[Waited]:
         node = self._replays[0].largest_node

@@ -199,6 +199,19 @@ def edited(tmp_path: Path, old: bytes, new: bytes) -> Path:
     return tmp_path / "journal"
 
 
+def test_records_after_one_that_is_none_wait_for_the_next_whole_one(
+    tmp_path: Path, cli: RunCli
+) -> None:
+    folder = edited(tmp_path, b'{"time":%d,' % (START + 20 * HOUR_S), b'{"time":"noon",')
+    found = json.loads(report(cli, folder, "-o", "json").out)
+    assert found["rounds"] == 49 - 4  # those of 20:00 to 23:00; at midnight a file begins
+    assert found["gaps"] == [[START + 19 * HOUR_S, START + DAY_S]]
+    assert found["remarks"] == [
+        "2026-11-10.jsonl.gz: a record is none, and left out",
+        "3 records left out: one before is missing",
+    ]
+
+
 def test_what_strangers_write_does_nothing_on_the_page(tmp_path: Path, cli: RunCli) -> None:
     folder = edited(tmp_path, b'"stranded":{"node":', b'"stranded":{"<img src=x>":')
     report(cli, folder, "--out", str(tmp_path / "page.html"))
