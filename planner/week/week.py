@@ -125,6 +125,8 @@ def week_of(folder: str) -> Week:
     remarks = list(journal.remarks)
     if history.lost:
         remarks.append(f"{plural(history.lost, 'record')} left out: one before is missing")
+    if not history.covered():
+        remarks.append("no two rounds follow each other: no GPU-hours are counted")
     picks: tuple[Pick, ...] = ("middle", "earliest", "latest")
     try:
         replays = [Replay(history, pick) for pick in picks]
@@ -214,7 +216,7 @@ class _Counter:
 
     def _loss(self, cause: str, parts: Sequence[tuple[int, int]], kind: str | None) -> Loss:
         total = sum(gpus * seconds for gpus, seconds in parts)
-        open_s = sum(
+        open_s = int(not self._covered) + sum(
             seconds
             for seen, seconds in self._covered
             if kind is not None and not getattr(seen.figures, kind).proven

@@ -175,6 +175,9 @@ def test_an_anonymous_journal_has_no_name_and_the_same_figures(
         f"{g['metadata']['namespace']}/{g['metadata']['name']}" for g in one["changes"]["gangs"]
     ]
     assert gang in told
+    alone = json.loads(report(cli, folder, "-o", "json").out)  # what one round says of hours
+    assert {(one["gpuHours"], one["proof"]) for one in alone["losses"]} == {(0, "at least")}
+    assert alone["remarks"] == ["no two rounds follow each other: no GPU-hours are counted"]
     assert (folder / KEY_FILE).stat().st_mode & 0o077 == 0
 
 
