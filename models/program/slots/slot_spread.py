@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 from models.program.linear_program import Linear, Program
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
-from models.program.slots.slot_state import MAX_APART, Slots
+from models.program.slots.slot_state import Slots
 
 MAX_SPREAD = 5000
-"""Pairs of kinds and innermost domains at most, beyond MAX_APART kinds.
+"""Pairs of kinds and innermost domains at most.
 
-Gangs that are kinds of their own come first, then the largest.
+Where each gang of a solution would be a kind of its own, and that is too much, those that are alike are one
+kind. Gangs that run come first, then the largest.
 """
 
 Key = tuple[Piece, ...] | tuple[int, ...]
@@ -57,32 +58,33 @@ class SlotSpread:
         domains = self._cluster.domains[self._inner]
         self._nodes = {d: list(slots.on_nodes(domains[d].nodes)) for d in self._most}
         self._taken = {d: [Linear() for _ in own] for d, own in self._nodes.items()}
-        self.kinds = self._kinds()
+        self.kinds = self._kinds(apart=True)
         for key, kind in self.kinds.items():
             kind.pods = self._pods_of(key, kind)
         self._share()
         self.variables = len(self._program.lower)
 
-    def _kinds(self) -> dict[Key, SpreadKind]:
-        found: dict[Key, SpreadKind] = {}
+    def _kinds(self, *, apart: bool) -> dict[Key, SpreadKind]:
+        """Those of the solution first; ``apart``: each gang in it is one of its own, if all are counted."""
+        found, most = dict[Key, SpreadKind](), max(1, MAX_SPREAD // max(1, len(self._most)))
         for mode in self._model.modes:
-            key = self._key(mode)
+            key = self._key(mode, apart=apart)
             if key is not None and (not self._alone or mode.option.demand.gang in self._running):
                 slots = self._model.taken(mode)[0]
                 kind = found.setdefault(key, SpreadKind(mode.level, slots))
                 kind.slots = max(kind.slots, slots)
                 kind.modes.append(mode)
-        largest = sorted(
-            found,
-            key=lambda key: (
-                not any(mode.variable in self._alone for mode in found[key].modes),
-                -max(map(self._weight, found[key].modes)),
-            ),
-        )
-        most = max(MAX_APART, MAX_SPREAD // max(1, len(self._most)))
-        return {key: found[key] for key in largest[:most]}
+        if apart and len(found) > most:
+            return self._kinds(apart=False)
 
-    def _key(self, mode: Mode) -> Key | None:
+        def rank(key: Key) -> tuple[bool, int]:
+            modes = found[key].modes
+            known = any(mode.variable in self._alone for mode in modes)
+            return known, max(map(self._weight, modes))
+
+        return {key: found[key] for key in sorted(found, key=rank, reverse=True)[:most]}
+
+    def _key(self, mode: Mode, *, apart: bool) -> Key | None:
         """None of a gang that is whole in an innermost domain, or whose pods are not all counted."""
         pieces, roles = self._model.pieces(mode), mode.option.demand.gpu_roles
         if mode.shape is None or mode.level >= self._inner or len(roles) != 1 or len(pieces) > 1:
@@ -91,7 +93,7 @@ class SlotSpread:
         if slots < 2 or slots != roles[0].count:  # of small pods
             return None
         if not pieces:
-            alone = (mode.variable,) if mode.variable in self._alone else ()
+            alone = (mode.variable,) if apart and mode.variable in self._alone else ()
             return slots, self._weight(mode), *alone
         path: tuple[Piece, ...] = (pieces[0][0],)
         count = pieces[0][1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from models.program.linear_program import Interrupted
 from models.program.slots.slot_program import SlotModel
@@ -73,9 +74,12 @@ class SlotSearch:
         ledger, problem, tiers = self.ledger, self._problem, self.ledger.tiers
         if problem is None:
             return
-        last = next((p for p, tier in enumerate(tiers) if tier.family in LAST), len(tiers))
+        # in large programs LPs of growth take the time that span needs
+        later = {"growth", *LAST} if problem.large else LAST
+        last = next((p for p, tier in enumerate(tiers) if tier.family in later), len(tiers))
         late = self.budget.used(SHARE)
-        with closing(OpenGoals(self.budget)) as goals:
+        half = self.budget.used(LP_SHARE) if problem.large else self.budget.exhausted
+        with closing(OpenGoals(self.budget, half)) as goals:
             self._prove(problem, last, rough=True, aside=goals)
             ledger.reopen()
             begun = bool(goals.beside) and (problem.large or self._settle(problem, last))
@@ -121,16 +125,18 @@ class SlotSearch:
             family = ledger.tiers[position].family
             with suppress(Interrupted):
                 if family not in LAST:
-                    self._prove(problem, position + 1, rough=True)
-                    ledger.reopen()
+                    if not problem.large:
+                        self._prove(problem, position + 1, rough=True)
+                        ledger.reopen()
                     continue
-                fixed = problem.large or problem.small or problem.model.parts or family != "span"
-                gap = ROUGH if family == "span" and fixed else 0.0
+                fixed = problem.small or bool(problem.model.parts) or family != "span"
                 for _ in range(2):  # the second time each gang is counted where it is by then
                     problem.tell_apart(family)
                     with self._held(problem, last, position + 1):
-                        held = range(len(problem.latest)) if fixed else ()
-                        if self._follow_on(problem, position, held, gap) or fixed:
+                        self._follow_on(problem, position, range(len(problem.latest)))
+                        if problem.large and not fixed:
+                            self._follow_on(problem, position, [*problem.of_others()])
+                        if fixed or self._follow_on(problem, position) or problem.large:
                             break
 
     def _settle(self, problem: SlotProblem, last: int) -> bool:
@@ -149,7 +155,7 @@ class SlotSearch:
                 seconds = self.budget.seconds_left() * SHARE
                 found = branch(*asked, nodes=NODES, seconds=seconds, hint=hint, heuristics=False)
                 if found.bound <= 0:
-                    self._narrowed[last] = problem.settled_on(doings, free, known)
+                    self._narrowed[last] = problem.settled_on(free, known)
                     return True
                 if found.status is not Status.OPTIMAL:
                     break
@@ -157,21 +163,21 @@ class SlotSearch:
                 free |= {g for g in doings | other if doings.get(g) != other.get(g)}
         return False
 
-    def _follow_on(
-        self, problem: SlotProblem, position: int, held: Sequence[int], gap: float = 0.0
-    ) -> bool:
+    def _follow_on(self, problem: SlotProblem, position: int, held: Sequence[int] = ()) -> bool:
         """Solve a tier with these variables as they are in the last solution; if none, there is a bound.
 
-        Returns False if no plan has what is the best of all.
+        Returns False if no plan has what is the best of all. What is held is solved roughly for ``span``.
         """
         ledger, tier, known = self.ledger, self.ledger.tiers[position], problem.latest
         expression = problem.expression(tier)
         if not known or expression is None or self.budget.exhausted():
             return True
         goal = Goal(expression, tier.sense == "max", self._kept(problem, position, known))
-        with problem.fixed(held, known) as program:
-            asked, seconds = (program, goal, self.budget), self.budget.seconds_left() * LP_SHARE
-            found = branch(*asked, nodes=NODES, seconds=seconds, hint=known, gap=gap)
+        seconds = self.budget.seconds_left() * (SHARE if held else LP_SHARE)
+        ask = partial(branch, problem.program, goal, self.budget, nodes=NODES, seconds=seconds)
+        with problem.fixed(held, known):
+            gap = ROUGH if held and tier.family == "span" else 0.0
+            found = ask(hint=known, heuristics=bool(held) or not problem.large, gap=gap)
         if not held and problem.complete and found.bound != goal.trivial_bound(problem.program):
             ledger.searched.add(position)
             ledger.bound(position, found.bound, exact=False)
@@ -256,10 +262,8 @@ class SlotSearch:
         for position, tier in enumerate(ledger.tiers[first:], first):
             expression = problem.expression(tier)
             known = ledger.proven(position) or ledger.known(position) is ledger.bounds[position]
-            if expression is None or not expression.terms or known:
+            if expression is None or not expression.terms or known or budget.exhausted():
                 continue
-            if budget.exhausted():
-                return
             before = first if first and problem.large else position  # an LP that ends in time
             goal = Goal(expression, tier.sense == "max", self._kept(problem, before))
             answer = relaxation.bound(goal, seconds=budget.seconds_left() * LP_SHARE)

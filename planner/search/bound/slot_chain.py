@@ -118,24 +118,28 @@ class SlotProblem:
 
     def other_ways(self, values: Sequence[int], expressions: Sequence[Linear]) -> list[int]:
         """Ways that would change an expression if gangs had them in place of what a solution gives them."""
-        worth: dict[int, tuple[int, ...]] = {}
-        chosen: dict[int, tuple[int, ...]] = {}
-        none = (0,) * len(expressions)
-        for mode in self.model.modes:
-            variable = mode.variable
-            own = worth[variable] = tuple(one.terms.get(variable, 0) for one in expressions)
-            if own != none and values[variable]:
-                chosen[mode.option.demand.gang] = own
+        none, modes = (0,) * len(expressions), self.model.modes
+        worth = [tuple(one.terms.get(m.variable, 0) for one in expressions) for m in modes]
+        own = {
+            m.option.demand.gang: w for m, w in zip(modes, worth, strict=True) if values[m.variable]
+        }
         return [
-            mode.variable
-            for mode in self.model.modes
-            if (own := worth[mode.variable]) != none
-            and own != chosen.get(mode.option.demand.gang, none)
+            m.variable
+            for m, w in zip(modes, worth, strict=True)
+            if w not in (none, own.get(m.option.demand.gang, none))
         ]
 
     def doings(self, values: Sequence[int]) -> dict[int, Doing]:
         """What the gangs do in a solution that do not wait and are not stopped."""
         return {m.option.demand.gang: _doing(m) for m in self.model.modes if values[m.variable]}
+
+    def of_others(self, free: Container[int] = ()) -> Iterator[int]:
+        """Ways of gangs that are not free to do something else than in the last solution."""
+        doings = self.doings(self.latest)
+        for mode in self.model.modes:
+            gang = mode.option.demand.gang
+            if gang not in free and doings.get(gang) != _doing(mode):
+                yield mode.variable
 
     def others(self, doings: Mapping[int, Doing], free: Container[int]) -> Linear:
         """How many gangs do something else than this, of those that are not free."""
@@ -146,15 +150,11 @@ class SlotProblem:
                 total.add(mode.variable, -1 if gang in doings else 1)
         return total
 
-    def settled_on(
-        self, doings: Mapping[int, Doing], free: Container[int], known: Narrowed
-    ) -> Narrowed:
-        """What is known, and that gangs that are not free do this."""
+    def settled_on(self, free: Container[int], known: Narrowed) -> Narrowed:
+        """What is known, and that gangs that are not free do what they do in the last solution."""
         upper = list(known.upper)
-        for mode in self.model.modes:
-            gang = mode.option.demand.gang
-            if gang not in free and doings.get(gang) != _doing(mode):
-                upper[mode.variable] = 0
+        for variable in self.of_others(free):
+            upper[variable] = 0
         return replace(known, upper=upper, settled=True)
 
     def tell_apart(self, family: str) -> None:

@@ -59,8 +59,9 @@ class OpenGoals:
     taken over in order: what comes out does not depend on which of two cores is faster.
     """
 
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
+    def __init__(self, budget: Budget, late: Callable[[], bool]) -> None:
+        """``late``: whether it is too late for other plans, and answers are bounds only."""
+        self._budget, self.late = budget, late
         self.beside = budget.limits.workers - 1
         self._pool = ThreadPoolExecutor(max(1, self.beside), thread_name_prefix="open goal")
         self._asked: list[tuple[Callable[[], Answer], Future[Answer], Accept, Budget, float]] = []
@@ -295,18 +296,18 @@ class TierSearch:
                 self._conclude(position, question(program, self.budget))
             else:
                 question = self._question(position, goal, relaxed.bound, max(share, LP_SHARE))
-                self.aside.add(program, question, self._accepting(position))
+                self.aside.add(program, question, self._accepting(position, self.aside))
                 self.answered[position] = self.ledger.incumbent.values[:position], False
         return relaxed.proof
 
-    def _accepting(self, position: int) -> Accept:
+    def _accepting(self, position: int, aside: OpenGoals) -> Accept:
         """Takes over an answer that comes later; its bound where the plan kept what was asked for."""
         ledger, then = self.ledger, self.ledger.incumbent.values
-        tiers = ledger.tiers[:position]
+        tiers, late = ledger.tiers[:position], aside.late
 
         def accept(answer: Answer) -> bool:
             now = ledger.incumbent.values
-            if self.budget.exhausted():  # no plan would follow any more
+            if late():  # there is no time for the tiers that come after it
                 answer = replace(answer, values=())
             least, have = (larger_is_better(tiers, own[:position]) for own in (then, now))
             ledger.reopen()

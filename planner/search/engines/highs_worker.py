@@ -194,7 +194,7 @@ def _branched(request: dict[str, Any], rows: Rows) -> dict[str, Any]:
         highs.setSolution(hint)
     status = _run(highs, request["seconds"])
     solution, info = highs.getSolution(), highs.getInfo()
-    if status == "optimal" and len(request.get("hint", ())):
+    if status == "optimal" and len(request.get("hint", ())) and request["mip_rel_gap"] < SAME:
         value = float(np.dot(request["cost"], solution.col_value))
         if value > info.mip_dual_bound + request["mip_abs_gap"] + SAME * abs(value):
             # HiGHS 1.16 returns the hint where presolve alone finds a better solution

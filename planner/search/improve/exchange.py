@@ -1,4 +1,4 @@
-"""Exchange of nodes, so that each gang that is stopped is stopped for one that may take its place.
+"""Gangs that come change places, so that each one that is stopped is stopped for one that may take its place.
 
 A program that counts slots says who stops and who comes, not who comes in whose place (rule 2.7).
 """
@@ -6,10 +6,8 @@ A program that counts slots says who stops and who comes, not who comes in whose
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice, product
+from itertools import product
 from operator import le
-
-import numpy as np
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
@@ -20,16 +18,16 @@ from planner.search.free_space import FreeSpace, counts_of
 from planner.search.start.greedy import place, value_with
 
 MAX_PARTNERS = 40
-"""Nodes with which one is exchanged by way of trial, the nearest first."""
+"""Gangs with which one changes places by way of trial."""
 
 
 def justified(
     instance: Instance, decisions: Sequence[GangDecision], ended: Question
 ) -> tuple[GangDecision, ...]:
-    """The plan in which gangs that came to nodes have exchanged them, where that justifies who stops.
+    """The plan in which gangs that come have changed places, where that justifies who stops.
 
-    Whoever came to a node that was cleared goes to one to which a gang came that may clear it, and the
-    other way round. No gang is slower afterwards. Once it is ``ended`` no more are exchanged.
+    One that comes where another was stopped that it may not stop changes places with one of as many pods,
+    of the same sizes before others. Neither is slower afterwards. Once it is ``ended`` no more are exchanged.
     """
     found = list(decisions)
     if unjustified_victims(instance, decisions):
@@ -39,10 +37,10 @@ def justified(
 
 
 class _Exchange:
-    """A plan in which nodes are exchanged.
+    """A plan in which gangs change places.
 
-    ``_cleared``, ``_victims``: nodes on which each gang gives up room, and the other way round. ``_filled``:
-    nodes to which gangs came.
+    ``_cleared``, ``_victims``: nodes on which each gang gives up room, and the other way round. ``_alike``:
+    gangs that come, by the number of pods that do.
     """
 
     def __init__(
@@ -55,13 +53,11 @@ class _Exchange:
         for victim, own in self._cleared.items():
             for n in own:
                 self._victims.setdefault(n, []).append(victim)
-        nodes = instance.cluster.nodes
-        kinds = {id(node.model): number for number, node in enumerate(nodes)}
-        self._kinds = np.array([kinds[id(node.model)] for node in nodes])
-        self._domains = np.array(instance.cluster.domain_of).reshape(-1, len(nodes))
         space = self._space
-        changed = (g for g, own in enumerate(space.pods) if own is not space.original[g])
-        self._filled = {pod.node for g in changed for pod in space.new_pods(g)}
+        self._alike: dict[int, list[int]] = {}
+        for g, pods in enumerate(space.pods):
+            if pods is not space.original[g]:
+                self._alike.setdefault(len(space.new_pods(g)), []).append(g)
 
     def run(self) -> Iterator[tuple[int, GangDecision]]:
         """The gangs that change nodes, with their decisions from then on."""
@@ -71,68 +67,66 @@ class _Exchange:
                 yield gang, self._space.decision(gang)
 
     def _exchanged(self, victim: int) -> Collection[int]:
-        """Exchange a node that this gang leaves; the gangs that change nodes, none if that failed."""
+        """The gangs that change places so that this one stops for one of them, none if that failed."""
         for worse, n in product((False, True), sorted(self._cleared[victim])):
-            for m in islice(self._partners(victim, n), MAX_PARTNERS):
+            for pair in self._pairs(victim, n):
                 if self._ended():
                     return ()
-                wrong, mark = self._wrong(n, m), self._space.mark()
-                gangs, still = self._exchange(n, m, worse=worse), self._wrong(n, m)
-                if gangs and victim not in still and still <= wrong:
-                    self._filled.add(n)
-                    return gangs
+                nodes = {n, *(pod.node for g in pair for pod in self._space.new_pods(g))}
+                wrong, mark = self._wrong(nodes), self._space.mark()
+                changed, still = self._exchange(*pair, worse=worse), self._wrong(nodes)
+                if changed and victim not in still and still <= wrong:
+                    return pair
                 self._space.undo(mark)
         return ()
 
-    def _wrong(self, n: int, m: int) -> set[int]:
-        """The gangs that give up room on one of two nodes, or on others, for none that may take it."""
-        victims = {*self._victims.get(n, ()), *self._victims.get(m, ())}
+    def _wrong(self, nodes: Iterable[int]) -> set[int]:
+        """The gangs that give up room on one of these nodes, or on others, for none that may take it."""
+        victims = {victim for n in nodes for victim in self._victims.get(n, ())}
         near = {victim: self._cleared[victim] for victim in victims}
-        nodes = set[int]().union(*near.values())
-        return {*unjustified(self._instance, near, self._arrivals(nodes))}
+        left = set[int]().union(*near.values())
+        return {*unjustified(self._instance, near, self._arrivals(left))}
 
-    def _exchange(self, n: int, m: int, *, worse: bool) -> Collection[int]:
-        """Whoever came to one of two nodes goes to the other; none if one has no place, or is slower.
+    def _exchange(self, own: int, other: int, *, worse: bool) -> bool:
+        """Two gangs change places; False if one has none there, or is slower.
 
         ``worse``: whether a gang may be in more domains than before.
         """
-        space, leaving = self._space, {*self._arrivals((n, m))}
-        going = {gang: m for gang, pod in leaving if pod.node == n}
-        coming = {gang: n for gang, pod in leaving if pod.node == m}
-        if not coming or going.keys() & coming.keys():
-            return ()
-        gangs, free = self._instance.gangs, space.arrays.free
-        moved = ((p.node == n, gangs[g].roles[p.role].gpus) for g, p in leaving)
-        more = sum(gpus if to_m else -gpus for to_m, gpus in moved)
-        if more > free[m] or -more > free[n]:
-            return ()
-        target = dict(sorted({**going, **coming}.items()))
-        before = {gang: space.pods[gang] for gang in target}
+        space, gangs = self._space, self._instance.gangs
+        before = {gang: space.pods[gang] for gang in (own, other)}
+        new = {gang: space.new_pods(gang) for gang in before}
         values = {gang: value_with(space, gang, pods) for gang, pods in before.items()}
         for gang, pods in before.items():
-            space.set(gang, (pod for pod in pods if (gang, pod) not in leaving))
-        for gang, to in target.items():
-            kept, counts = space.pods[gang], counts_of(self._instance.gangs[gang], before[gang])
-            demand = remaining_demand(self._instance, gang, counts, kept).within(frozenset({to}))
-            placed = place(space, demand)
+            space.set(gang, (pod for pod in pods if pod not in new[gang]))
+        for gang, there in ((own, new[other]), (other, new[own])):
+            kept, counts = space.pods[gang], counts_of(gangs[gang], before[gang])
+            demand = remaining_demand(self._instance, gang, counts, kept)
+            placed = place(space, demand.within(frozenset(pod.node for pod in there)))
             if placed is None:
-                return ()
+                return False
             space.set(gang, (*kept, *placed))
         for gang, old in values.items():
-            new = value_with(space, gang, space.pods[gang])
-            if new.speed < old.speed or not (worse or all(map(le, new.domains, old.domains))):
-                return ()
-        return target
+            now = value_with(space, gang, space.pods[gang])
+            if now.speed < old.speed or not (worse or all(map(le, now.domains, old.domains))):
+                return False
+        return True
 
-    def _partners(self, victim: int, n: int) -> Iterator[int]:
-        """Nodes of the same kind to which a gang came that may take the place of one, the nearest first."""
-        others = np.array(sorted(self._filled - {n}), dtype=np.int64)
-        others = others[self._kinds[others] == self._kinds[n]]
-        distance = (self._domains[:, others] != self._domains[:, [n]]).sum(axis=0)
-        for m in others[np.argsort(distance, kind="stable")].tolist():
-            came = {gang for gang, _ in self._arrivals((m,))}
-            if any(takes(self._instance, claim(self._instance, g), victim, n) for g in came):
-                yield m
+    def _pairs(self, victim: int, n: int) -> Iterator[tuple[int, int]]:
+        """A gang that came to this node, and one like it that may take the place of the victim."""
+        for own in sorted({gang for gang, _ in self._arrivals((n,))}):
+            sizes = self._sizes(own)
+            like = [
+                other
+                for other in self._alike[len(sizes)]
+                if other != own and takes(self._instance, claim(self._instance, other), victim, n)
+            ]
+            like.sort(key=lambda other: self._sizes(other) != sizes)
+            yield from ((own, other) for other in like[:MAX_PARTNERS])
+
+    def _sizes(self, gang: int) -> tuple[int, ...]:
+        """GPUs of each pod that comes."""
+        roles = self._instance.gangs[gang].roles
+        return tuple(sorted(roles[pod.role].gpus for pod in self._space.new_pods(gang)))
 
     def _arrivals(self, nodes: Iterable[int]) -> Iterator[tuple[int, PodPlacement]]:
         """(gang, pod) of pods that came to these nodes."""
