@@ -182,10 +182,7 @@ def test_anything_but_yes_changes_nothing(gated: Bench, answer: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("number", "said_last"),
-    [
-        (signal.SIGINT, "nothing was applied"),
-        (signal.SIGTERM, "interrupted; nothing was saved"),
-    ],
+    [(signal.SIGINT, "nothing was applied"), (signal.SIGTERM, "interrupted; nothing was saved")],
 )
 def test_a_signal_at_the_question_means_no(
     gated: Bench, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, said_last: str

@@ -139,9 +139,7 @@ def test_json_says_the_same_and_the_exit_code(examined: Examined) -> None:
     assert event["failed"] == ["rights: reading"]
 
 
-def test_a_right_that_runs_go_on_without_is_a_warning_with_what_follows(
-    examined: Examined,
-) -> None:
+def test_a_right_that_runs_go_on_without_is_a_warning_with_what_follows(examined: Examined) -> None:
     doctor = examined(without=Right("list", "policy", "poddisruptionbudgets"))
     assert doctor.run().code == 0
     found = doctor.checks()["rights: reading"][0]

@@ -107,11 +107,14 @@ def test_the_search_finds_the_best_plan_where_it_did_not_once(why: str) -> None:
     assert differences(DRAWS[draw](seed, more=more)) == []
 
 
+@pytest.mark.parametrize("large", [0, 5000])
 @pytest.mark.parametrize("feature", spread(list(TELLING), 4))
-def test_the_ways_of_large_instances_promise_nothing_that_a_plan_beats(feature: str) -> None:
-    found = {
-        draw: bounded(telling(feature, draw), WHOLE_BELOW) for draw in draws(feature, 1, after=1)
-    }
+def test_the_ways_of_large_instances_promise_nothing_that_a_plan_beats(
+    feature: str, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.search.bound.slot_chain.LARGE", large)
+    monkeypatch.setattr("models.program.slots.slot_spread.MAX_SPREAD", large or 1)
+    found = {d: bounded(telling(feature, d), WHOLE_BELOW) for d in draws(feature, 1, after=1)}
     assert {draw: what for draw, what in found.items() if what} == {}
 
 

@@ -74,8 +74,7 @@ class SlotSearch:
         ledger, problem, tiers = self.ledger, self._problem, self.ledger.tiers
         if problem is None:
             return
-        # in large programs LPs of growth take the time that span needs
-        later = {"growth", *LAST} if problem.large else LAST
+        later = {"growth", *LAST} if problem.large else LAST  # its LPs take the time of span
         last = next((p for p, tier in enumerate(tiers) if tier.family in later), len(tiers))
         late = self.budget.used(SHARE)
         half = self.budget.used(LP_SHARE) if problem.large else self.budget.exhausted

@@ -1,13 +1,15 @@
-"""Gangs that come change places, so that each one that is stopped is stopped for one that may take its place.
+"""Exchange of nodes, so that each gang that is stopped is stopped for one that may take its place.
 
 A program that counts slots says who stops and who comes, not who comes in whose place (rule 2.7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from operator import le
+
+import numpy as np
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
@@ -18,16 +20,19 @@ from planner.search.free_space import FreeSpace, counts_of
 from planner.search.start.greedy import place, value_with
 
 MAX_PARTNERS = 40
-"""Gangs with which one changes places by way of trial."""
+"""Nodes, and gangs, with which one is exchanged by way of trial."""
+
+Target = Mapping[int, frozenset[int]]
+"""By gang, the nodes to which its pods go that came to those of others."""
 
 
 def justified(
     instance: Instance, decisions: Sequence[GangDecision], ended: Question
 ) -> tuple[GangDecision, ...]:
-    """The plan in which gangs that come have changed places, where that justifies who stops.
+    """The plan in which gangs that came to nodes have exchanged them, where that justifies who stops.
 
-    One that comes where another was stopped that it may not stop changes places with one of as many pods,
-    of the same sizes before others. Neither is slower afterwards. Once it is ``ended`` no more are exchanged.
+    Whoever came where one was stopped that they may not stop changes places with those on another node, or
+    with a gang of as many pods. No gang is slower afterwards. Once it is ``ended`` no more are exchanged.
     """
     found = list(decisions)
     if unjustified_victims(instance, decisions):
@@ -49,6 +54,9 @@ class _Exchange:
         self._instance, self._ended = instance, ended
         self._space = FreeSpace(instance, decisions)
         self._cleared = released(instance, decisions)
+        self._domains = np.array(instance.cluster.domain_of).reshape(
+            -1, len(instance.cluster.nodes)
+        )
         self._victims: dict[int, list[int]] = {}
         for victim, own in self._cleared.items():
             for n in own:
@@ -67,16 +75,16 @@ class _Exchange:
                 yield gang, self._space.decision(gang)
 
     def _exchanged(self, victim: int) -> Collection[int]:
-        """The gangs that change places so that this one stops for one of them, none if that failed."""
+        """The gangs that change nodes so that this one stops for one of them, none if that failed."""
         for worse, n in product((False, True), sorted(self._cleared[victim])):
-            for pair in self._pairs(victim, n):
+            for target in self._ways(victim, n):
                 if self._ended():
                     return ()
-                nodes = {n, *(pod.node for g in pair for pod in self._space.new_pods(g))}
+                nodes = frozenset({n}).union(*target.values())
                 wrong, mark = self._wrong(nodes), self._space.mark()
-                changed, still = self._exchange(*pair, worse=worse), self._wrong(nodes)
+                changed, still = self._exchange(target, nodes, worse=worse), self._wrong(nodes)
                 if changed and victim not in still and still <= wrong:
-                    return pair
+                    return target
                 self._space.undo(mark)
         return ()
 
@@ -87,46 +95,50 @@ class _Exchange:
         left = set[int]().union(*near.values())
         return {*unjustified(self._instance, near, self._arrivals(left))}
 
-    def _exchange(self, own: int, other: int, *, worse: bool) -> bool:
-        """Two gangs change places; False if one has none there, or is slower.
+    def _exchange(self, target: Target, nodes: frozenset[int], *, worse: bool) -> bool:
+        """Pods that came to these nodes go to those of their gang; False if one has no place, or is slower.
 
         ``worse``: whether a gang may be in more domains than before.
         """
-        space, gangs = self._space, self._instance.gangs
-        before = {gang: space.pods[gang] for gang in (own, other)}
-        new = {gang: space.new_pods(gang) for gang in before}
+        space, leaving = self._space, {*self._arrivals(nodes)}
+        before = {gang: space.pods[gang] for gang in target}
         values = {gang: value_with(space, gang, pods) for gang, pods in before.items()}
         for gang, pods in before.items():
-            space.set(gang, (pod for pod in pods if pod not in new[gang]))
-        for gang, there in ((own, new[other]), (other, new[own])):
-            kept, counts = space.pods[gang], counts_of(gangs[gang], before[gang])
-            demand = remaining_demand(self._instance, gang, counts, kept)
-            placed = place(space, demand.within(frozenset(pod.node for pod in there)))
+            space.set(gang, (pod for pod in pods if (gang, pod) not in leaving))
+        for gang, to in target.items():
+            kept, counts = space.pods[gang], counts_of(self._instance.gangs[gang], before[gang])
+            placed = place(space, remaining_demand(self._instance, gang, counts, kept).within(to))
             if placed is None:
                 return False
             space.set(gang, (*kept, *placed))
         for gang, old in values.items():
-            now = value_with(space, gang, space.pods[gang])
-            if now.speed < old.speed or not (worse or all(map(le, now.domains, old.domains))):
+            new = value_with(space, gang, space.pods[gang])
+            if new.speed < old.speed or not (worse or all(map(le, new.domains, old.domains))):
                 return False
         return True
 
-    def _pairs(self, victim: int, n: int) -> Iterator[tuple[int, int]]:
-        """A gang that came to this node, and one like it that may take the place of the victim."""
-        for own in sorted({gang for gang, _ in self._arrivals((n,))}):
-            sizes = self._sizes(own)
-            like = [
-                other
-                for other in self._alike[len(sizes)]
-                if other != own and takes(self._instance, claim(self._instance, other), victim, n)
-            ]
-            like.sort(key=lambda other: self._sizes(other) != sizes)
-            yield from ((own, other) for other in like[:MAX_PARTNERS])
+    def _ways(self, victim: int, n: int) -> Iterator[Target]:
+        """Exchanges with the nearest nodes, or gangs like one here, so that the victim is stopped for one."""
+        here, new = {gang for gang, _ in self._arrivals((n,))}, self._space.new_pods
+        filled = {pod.node for own in self._alike.values() for g in own for pod in new(g)}
+        others = np.array(sorted(filled - {n}), dtype=np.int64)
+        distance = (self._domains[:, others] != self._domains[:, [n]]).sum(axis=0)
+        exchanged = (
+            {g: frozenset({m if g in here else n}) for g in sorted(here | there)}
+            for m in others[np.argsort(distance, kind="stable")].tolist()
+            if here.isdisjoint(there := {gang for gang, _ in self._arrivals((m,))})
+            and next(self._takers(there, victim, n), None) is not None
+        )
+        yield from islice(exchanged, MAX_PARTNERS)
+        for own in sorted(here):
+            for other in islice(self._takers(self._alike[len(new(own))], victim, n), MAX_PARTNERS):
+                mine, theirs = ({pod.node for pod in new(g)} for g in (own, other))
+                yield {own: frozenset(theirs), other: frozenset(mine)}
 
-    def _sizes(self, gang: int) -> tuple[int, ...]:
-        """GPUs of each pod that comes."""
-        roles = self._instance.gangs[gang].roles
-        return tuple(sorted(roles[pod.role].gpus for pod in self._space.new_pods(gang)))
+    def _takers(self, gangs: Iterable[int], victim: int, n: int) -> Iterator[int]:
+        """Those that may take the place of a gang on a node."""
+        instance = self._instance
+        return (g for g in gangs if takes(instance, claim(instance, g), victim, n))
 
     def _arrivals(self, nodes: Iterable[int]) -> Iterator[tuple[int, PodPlacement]]:
         """(gang, pod) of pods that came to these nodes."""

@@ -103,13 +103,6 @@ Placing = Callable[[FreeSpace, Demand], Pods | None]
 """From the free space and a demand to its pods, None if none are found."""
 
 
-def _rank(instance: Instance, demand: Demand) -> int:
-    """Of its largest instance or part of a GPU among those of the same GPUs, the largest first."""
-    ranks = instance.once(_ranks)
-    asked = (ranks[r] for role in demand.roles for r, _ in role.requests if r in ranks)
-    return min(asked, default=len(ranks))
-
-
 def _ranks(instance: Instance) -> dict[str, int]:
     """Where instances and parts of GPUs are among those of the same GPUs, the largest first."""
     found = dict[str, int]()
@@ -152,7 +145,9 @@ def queue_key(instance: Instance, demand: Demand) -> tuple[bool, int, bool, bool
     within, aged = within_guarantee(instance, gang), instance.aged(gang)
     largest = max((role.gpus for role in demand.roles), default=0)
     pods = 0 if demand.gpus else sum(role.count for role in demand.roles)
-    size = (-largest, _rank(instance, demand), -demand.gpus, pods)
+    ranks = instance.once(_ranks)  # of instances and parts of GPUs
+    asked = (ranks[r] for role in demand.roles for r, _ in role.requests if r in ranks)
+    size = (-largest, min(asked, default=len(ranks)), -demand.gpus, pods)
     order = (*size, -instance.age(gang), demand.gang)
     return not within, -gang.priority, not aged, not gang.running, order
 
