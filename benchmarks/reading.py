@@ -202,9 +202,8 @@ def _measure(name: str, folder: Path) -> tuple[float, int]:
 
 
 def _kept(what: str) -> int:
-    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
-    assert found is not None
-    return int(found[1])
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    return int(dict(line.split(":", 1) for line in lines)[what].split()[0])
 
 
 def main(copies: int, nodes: int | None = None) -> None:
