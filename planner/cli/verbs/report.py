@@ -42,7 +42,7 @@ def report(
         _week(console, path, out, output)
         return
     if out is None or output is not None:
-        hint = "--out FILE; `gangplan show` prints a plan"
+        hint = "--out FILE; `gangplan show` prints a plan; a journal is a folder"
         raise UsageError(Fault("the report of a plan is a page", hint))
     from planner.atomic_files import check_target
     from planner.cli.shown_plan import shown_plan

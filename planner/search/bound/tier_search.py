@@ -335,7 +335,7 @@ class TierSearch:
         return partial(
             solve_goal,
             goal=goal,
-            effort=left if self._is_last(position) else left / 2,
+            effort=left if position == len(self.ledger.tiers) - 1 else left / 2,
             incumbent=self._value(position),
             relaxed=relaxed,
             share=share,
@@ -391,14 +391,10 @@ class TierSearch:
         factor = sign(self.ledger.tiers[position].sense)
         return factor * self._value(position) >= factor * self._expressions[position].value(values)
 
-    def _is_last(self, position: int) -> bool:
-        """Whether nothing comes after a tier: it gets what is left."""
-        return position == len(self.ledger.tiers) - 1
-
     def _share_of_time(self, position: int) -> float:
         """The share of the remaining time: more for tiers on which many others depend, and for the last."""
         tier, whole = self.ledger.tiers[position], self.fill is None
-        if self._is_last(position):
+        if position == len(self.ledger.tiers) - 1:
             return LAST_SHARE if whole else ADMISSION_SHARE
         if whole:
             return ADMISSION_SHARE if tier.row.subject in RUNNING_SUBJECTS else CLOCK_SHARE
