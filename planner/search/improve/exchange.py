@@ -42,30 +42,29 @@ def justified(
 
 
 class _Exchange:
-    """A plan in which gangs change places.
+    """A plan in which nodes are exchanged.
 
-    ``_cleared``, ``_victims``: nodes on which each gang gives up room, and the other way round. ``_alike``:
-    gangs that come, by the number of pods that do.
+    ``_cleared``, ``_victims``: nodes on which each gang gives up room, and the other way round. ``_filled``:
+    nodes to which gangs came; ``_alike``: those gangs, by the number of pods that did.
     """
 
     def __init__(
         self, instance: Instance, decisions: Sequence[GangDecision], ended: Question
     ) -> None:
         self._instance, self._ended = instance, ended
-        self._space = FreeSpace(instance, decisions)
+        self._space = space = FreeSpace(instance, decisions)
         self._cleared = released(instance, decisions)
-        self._domains = np.array(instance.cluster.domain_of).reshape(
-            -1, len(instance.cluster.nodes)
-        )
+        nodes = len(instance.cluster.nodes)
+        self._domains = np.array(instance.cluster.domain_of).reshape(-1, nodes)
         self._victims: dict[int, list[int]] = {}
         for victim, own in self._cleared.items():
             for n in own:
                 self._victims.setdefault(n, []).append(victim)
-        space = self._space
-        self._alike: dict[int, list[int]] = {}
+        self._alike, self._filled = dict[int, list[int]](), set[int]()
         for g, pods in enumerate(space.pods):
             if pods is not space.original[g]:
                 self._alike.setdefault(len(space.new_pods(g)), []).append(g)
+                self._filled.update(pod.node for pod in space.new_pods(g))
 
     def run(self) -> Iterator[tuple[int, GangDecision]]:
         """The gangs that change nodes, with their decisions from then on."""
@@ -77,13 +76,14 @@ class _Exchange:
     def _exchanged(self, victim: int) -> Collection[int]:
         """The gangs that change nodes so that this one stops for one of them, none if that failed."""
         for worse, n in product((False, True), sorted(self._cleared[victim])):
+            if self._ended():
+                break
             for target in self._ways(victim, n):
-                if self._ended():
-                    return ()
                 nodes = frozenset({n}).union(*target.values())
                 wrong, mark = self._wrong(nodes), self._space.mark()
                 changed, still = self._exchange(target, nodes, worse=worse), self._wrong(nodes)
                 if changed and victim not in still and still <= wrong:
+                    self._filled |= nodes
                     return target
                 self._space.undo(mark)
         return ()
@@ -120,8 +120,7 @@ class _Exchange:
     def _ways(self, victim: int, n: int) -> Iterator[Target]:
         """Exchanges with the nearest nodes, or gangs like one here, so that the victim is stopped for one."""
         here, new = {gang for gang, _ in self._arrivals((n,))}, self._space.new_pods
-        filled = {pod.node for own in self._alike.values() for g in own for pod in new(g)}
-        others = np.array(sorted(filled - {n}), dtype=np.int64)
+        others = np.array(sorted(self._filled - {n}), dtype=np.int64)
         distance = (self._domains[:, others] != self._domains[:, [n]]).sum(axis=0)
         exchanged = (
             {g: frozenset({m if g in here else n}) for g in sorted(here | there)}
