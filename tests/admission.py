@@ -139,7 +139,7 @@ def _gate() -> tuple[list[cel.Expression], list[tuple[str, cel.Expression]]]:
     path = FOLDER.parent / "gate" / "policy.yaml"
     policy, binding = yaml.safe_load_all(path.read_text())
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
-    names = dict.fromkeys(("object", "namespaceObject", "variables"), cel.Type.DYN)
+    names = dict.fromkeys(("object", "namespaceObject", "request", "variables"), cel.Type.DYN)
     extensions = [ext_optional.ExtOptional(), ext_strings.ExtStrings()]
     env = cel.NewEnv(variables=names, extensions=extensions)
     spec = policy["spec"]
@@ -147,11 +147,12 @@ def _gate() -> tuple[list[cel.Expression], list[tuple[str, cel.Expression]]]:
     return conditions, [(one["name"], env.compile(one["expression"])) for one in spec["variables"]]
 
 
-def gates(pod: Tree, annotations: Tree) -> bool:
-    """Whether a pod that is created gets the gate. ``annotations``: of its namespace, which opted in."""
+def gates(pod: Tree, annotations: Tree, user: str) -> bool:
+    """Whether a pod that a user creates gets the gate. ``annotations``: of its namespace, which opted in."""
     conditions, variables = _gate()
     space = {"metadata": {"annotations": annotations} if annotations else {}}
-    data = {"object": pod, "namespaceObject": space, "variables": {}}
+    request = Asked("pods", "CREATE", user=user).request()
+    data = {"object": pod, "namespaceObject": space, "request": request, "variables": {}}
     if not all(_value(one, data) is True for one in conditions):
         return False
     for name, expression in variables:

@@ -6,7 +6,7 @@ The answer to a gang that waits is never that it failed: its system would give i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from models.apply.enforcer import PodBatch, Write
 from models.apply.live_state import ClusterView
@@ -16,7 +16,7 @@ from models.apply.plan_actions import GangActions, PlanActions
 from models.apply.requests import GangVerdict, Outcome, Steps
 from models.apply.session import ApplySession, Failure
 from models.apply.starts import not_bound, start, started_verdict
-from models.units import duration_text, shortened
+from models.units import duration_text, first_of, shortened
 
 _READINGS = 5
 """Times to look whether pods that could take the room of a gang are bound by now."""
@@ -24,8 +24,6 @@ _READINGS = 5
 _LONGEST = 1000
 """Characters of the message of a request."""
 
-ENDED = "its workload has ended"
-STOPPED = "its workload was stopped; it waits for nodes again"
 LATE = "its workload was not let start for {}: its nodes are free again, and it waits for nodes"
 
 
@@ -33,7 +31,7 @@ def settle_requests(session: ApplySession) -> Steps[None]:
     """Take nodes from requests whose gang has ended, stopped or was not let start, then their labels."""
     requests = sorted(session.view.requests.values(), key=str)
     due = [write for one in requests if (write := _due(session, one)) is not None]
-    late = [write.seen for write in due if write.seen.state == "placed"]
+    late = (one.seen for one in due if one.seen.state == "placed")
     session.barred |= {(one.gang, node) for one in late for node in one.nodes}
     yield from _carry_out(session, due)
     yield from _carry_out(session, list(unneeded_labels(session.view, session.view.nodes)))
@@ -45,9 +43,8 @@ def settle_requests(session: ApplySession) -> Steps[None]:
 def is_unsettled(session: ApplySession) -> bool:
     """Whether ``settle_requests`` has anything to do."""
     view = session.view
-    due = any(_due(session, one) is not None for one in view.requests.values())
-    labels = unneeded_labels(view, view.nodes)
-    return due or any(True for _ in labels) or any(True for _ in overdue(session))
+    due = (one for one in view.requests.values() if _due(session, one) is not None)
+    return any(True for _ in chain(due, unneeded_labels(view, view.nodes), overdue(session)))
 
 
 def overdue(session: ApplySession) -> Iterator[tuple[LiveRequest, str]]:
@@ -66,9 +63,11 @@ def _is_late(session: ApplySession, request: LiveRequest) -> bool:
 def _due(session: ApplySession, request: LiveRequest) -> StatusAnswer | None:
     match request.state:
         case "dead":
-            return StatusAnswer(request, "over", ENDED)
+            return StatusAnswer(request, "over", "its workload has ended")
         case "evicted":
-            return StatusAnswer(request, "waits", STOPPED)
+            return StatusAnswer(
+                request, "waits", "its workload was stopped; it waits for nodes again"
+            )
         case "placed" if not (request.admitted or request.pods) and _is_late(session, request):
             limit = duration_text(session.limits.pending_limit_s or 0)
             return StatusAnswer(request, "waits", LATE.format(limit))
@@ -123,8 +122,11 @@ def has_news(view: ClusterView, orders: PlanActions) -> bool:
 def _news(view: ClusterView, orders: PlanActions) -> Iterator[tuple[str, str]]:
     """The messages of the requests of gangs that wait, by uid."""
     for one in orders.waiting:
-        if one.request in view.requests and view.requests[one.request].state == "waits":
-            yield one.request, shortened(one.message, _LONGEST)
+        request = view.requests.get(one.request)
+        if request is not None and request.state == "waits":
+            nodes = [n.node for n in view.notes.avoided(view.now or 0) if n.gang == request.gang]
+            avoids = f"; for an hour it avoids node {first_of(nodes, 3)}, where it did not start"
+            yield request.uid, shortened(one.message + avoids * bool(nodes), _LONGEST)
 
 
 def report_waiting(session: ApplySession, orders: PlanActions) -> Steps[None]:

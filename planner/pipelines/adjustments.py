@@ -139,7 +139,7 @@ def _hides_gpus(instance: Instance) -> bool:
 def avoiding(
     instance: Instance, avoid: Iterable[tuple[tuple[str, str], str]]
 ) -> tuple[Instance, tuple[str, ...]]:
-    """The instance with gangs kept off nodes on which their pods did not start, and remarks.
+    """The instance with gangs kept off nodes on which they did not start, and remarks.
 
     ``avoid``: (gang, node). Nodes on which the gang has pods stay allowed.
     """
@@ -158,7 +158,7 @@ def avoiding(
             gangs[index] = replace(gang, roles=roles)
             subject = f"Gang {gang.namespace}/{gang.name}"
             where = ", ".join(names)
-            remarks.append(f"{subject}: avoids node {where}, where its pods did not start")
+            remarks.append(f"{subject}: avoids node {where}, where it did not start")
     return replace(instance, gangs=tuple(gangs)) if remarks else instance, tuple(remarks)
 
 

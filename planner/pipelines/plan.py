@@ -66,7 +66,7 @@ class PlanRequest:
 
     ``previous``: file of an earlier plan; ``promises``: of the last run. ``now``: seconds since the epoch.
     ``keep_running``: running gangs keep every pod as it is; ``keep_in``: those of these namespaces do.
-    ``avoid``: (gang, node) on which its pods did not start.
+    ``avoid``: (gang, node) on which it did not start.
     ``held``: (gang, last time at which a gate of others held it).
     ``evicted``: gangs that plans stopped or moved.
     ``schedulers``: others that are planned. ``changes``: of a what-if. ``gather``: adds the objects of a

@@ -57,7 +57,7 @@ class Live:
     """``kubeconfig``: the cluster's own; ``relayed``: one that leads through ``relay``, for the program.
 
     ``run``: short and unlike any other's, part of every name. ``nodes``: ours. ``url``: of an
-    authenticated way to the server, for reading.
+    authenticated way to the server, for reading. ``tests``: how many namespaces of pods there have been.
     """
 
     folder: Path
@@ -67,10 +67,11 @@ class Live:
     url: str
     run: str
     nodes: list[str] = field(default_factory=list)
+    tests: int = 0
 
     @property
     def namespace(self) -> str:
-        return f"{self.run}-team"
+        return f"{self.run}-team-{self.tests}"
 
     @property
     def lock_namespace(self) -> str:
@@ -156,6 +157,17 @@ class Live:
             "the budget's status",
         )
 
+    def open_namespace(self) -> None:
+        """One of its own for the pods of a test: what a kubelet still says of pods of the last one, by their
+        names, is said of none of this one.
+        """
+        self.tests += 1
+        self.make(namespace(self.namespace, self.run))
+        if (
+            VARIABLE in os.environ
+        ):  # pods need it, and its controller takes a moment; it may have been faster
+            self.kubectl("create", "serviceaccount", "default", "-n", self.namespace, check=False)
+
     def forget_runs(self) -> None:
         """What runs noted on their Lease goes: whom they stopped, for one."""
         with contextlib.suppress(urllib.error.HTTPError):  # there is none yet
@@ -228,7 +240,8 @@ class Live:
     def clean(self) -> None:
         """Take everything of ours away; each step is tried whatever became of the others."""
         paths = [f"/api/v1/namespaces/{self.namespace}/pods"]
-        paths += [f"/api/v1/namespaces/{name}" for name in (self.namespace, self.lock_namespace)]
+        spaces = (f"{self.run}-team-{number}" for number in range(1, self.tests + 1))
+        paths += [f"/api/v1/namespaces/{name}" for name in (*spaces, self.lock_namespace)]
         paths.append(f"/apis/scheduling.k8s.io/v1/priorityclasses/{high_class(self.run)}")
         for name in self.nodes:
             paths += [f"/api/v1/nodes/{name}", f"{_LEASES}/{name}"]
@@ -271,11 +284,8 @@ def opened(folder: Path, *, nodes: int = 4) -> Iterator[Live]:
         run = f"gpt-{secrets.token_hex(3)}"
         live = Live(folder, kubeconfig, _relayed(folder, relay), relay, url, run)
         stack.callback(live.clean)
-        made = [namespace(name, run) for name in (live.namespace, live.lock_namespace)]
-        made.append(priority_class(run))
-        live.make(*made)
-        if own:  # pods need it, and its controller takes a moment; it may have been faster
-            live.kubectl("create", "serviceaccount", "default", "-n", live.namespace, check=False)
+        live.make(namespace(live.lock_namespace, run), priority_class(run))
+        live.open_namespace()
         live.add_nodes(*(f"{run}-n{number}" for number in range(1, nodes + 1)))
         if own:
             stack.enter_context(_heartbeats(live))

@@ -20,6 +20,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.fixture
 def live(cluster: Live) -> Iterator[Live]:
+    cluster.open_namespace()
     yield cluster
     cluster.relay.forget()
     cluster.forget_runs()

@@ -57,14 +57,15 @@ def test_pods_with_gpus_of_the_queues_that_opted_in_get_the_gate(
     queues: str, gated: bool, name: str
 ) -> None:
     annotations = {} if queues == "all" else QUEUES
-    assert gates(pod(CASES[queues][gated][name]), annotations) is gated
+    case = CASES[queues][gated][name]
+    assert gates(pod(case), annotations, case.get("by", "tenant")) is gated
 
 
 @pytest.mark.parametrize(
     "name", sorted({*GPU_RESOURCES, *(part for one in gpu_systems() for part in one.parts)})
 )
 def test_every_resource_that_planning_takes_for_gpus_gets_the_gate(name: str) -> None:
-    assert gates(pod({"container": {"limits": {name: "1"}}}), {})
+    assert gates(pod({"container": {"limits": {name: "1"}}}), {}, "tenant")
 
 
 def opt_in(cluster: FakeCluster, annotations: Tree) -> None:

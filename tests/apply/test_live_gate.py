@@ -147,6 +147,25 @@ def test_no_pod_of_six_controllers_is_without_a_gate_where_it_is_wanted_and_none
     assert all(sorted(found) == [GATE, "kueue.x-k8s.io/admission"] for found in bare)
 
 
+def test_a_daemon_set_gets_no_gate_and_who_only_names_it_as_owner_does(
+    gate: Live, spaces: tuple[str, str, str]
+) -> None:
+    space, labels = spaces[0], {"set": "daemons"}
+    template = _template(labels, nodeSelector={MARK: gate.run})
+    made = {"apiVersion": "apps/v1", "kind": "DaemonSet"} | {
+        "metadata": {"name": "daemons", "namespace": space},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    gate.kubectl("create", "-f", "-", given=made)
+    gate.wait_until(lambda: len(_gates(gate, space)) == len(gate.nodes), "a pod on each node")
+    assert set(map(tuple, _gates(gate, space).values())) == {()}
+    uid = gate.get(f"/apis/apps/v1/namespaces/{space}/daemonsets/daemons")["metadata"]["uid"]
+    claims, owner = _pod("claims", space, {}), {"apiVersion": "apps/v1", "kind": "DaemonSet"}
+    claims["metadata"]["ownerReferences"] = [owner | {"name": "daemons", "uid": uid}]
+    gate.kubectl("create", "-f", "-", given=claims)
+    assert _gates(gate, space)["claims"] == [GATE]
+
+
 def test_a_job_without_a_word_of_gangplan_is_planned_started_and_later_given_back(
     gate: Live, live: Live
 ) -> None:

@@ -87,7 +87,7 @@ def test_evict_partial_undoes_it_and_its_new_pods_go_elsewhere(stuck: RunBench) 
     """None of its pods is bound; the same run places the new ones, on the nodes that are left."""
     said = stuck.ran("--evict-partial").err
     assert stuck.places() == {"a-0": "n2", "a-1": "n3"}
-    assert "Gang default/a: avoids node n0, n1, where its pods did not start" in said
+    assert "Gang default/a: avoids node n0, n1, where it did not start" in said
     stuck.ran()
 
 

@@ -226,7 +226,10 @@ def test_a_gang_whose_pods_could_take_each_others_room_is_told_so(memory: Benche
     assert (labels(bench), bench.standing("other")) == ({}, 0)
     bench.cluster.advance(600)
     done = bench.ran()
-    assert "uneven: avoids node n0, n1, where its pods did not start" in done.err
+    assert "uneven: avoids node n0, n1, where it did not start" in done.err
+    assert told(bench, "uneven").endswith(
+        "; for an hour it avoids node n0, n1, where it did not start"
+    )
     assert bench.standing("other") == 1
     for name in ("there-0", "other-0"):
         bench.cluster.remove("Pod", name)
@@ -429,6 +432,50 @@ def test_a_template_that_is_another_one_by_now_stops_its_gang_alone(
     kueue(bench).step()
     assert (len(bound(bench, "good")), bound(bench, "odd")) == (1, [])
     assert len(labels(bench)) == 1
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["nodes", "a reason to wait"])
+@pytest.mark.parametrize("anew", [False, True], ids=["changed", "made anew"])
+def test_an_answer_to_a_request_as_it_was_before_is_none_to_that_which_is_there(
+    anew: bool, waits: bool, memory: Benches
+) -> None:
+    """While the answer is on its way, Kueue tries again under the same name, or somebody says more of it."""
+    bench = memory(beside_kueue(2))
+    kueue(bench).submit("llama", (1, 8))
+    kueue(bench).step()
+    if waits:
+        bench.cluster.gang_of_pods("there", 2, nodes=["n0", "n1"])
+    about = ("ProvisioningRequest", "job-llama-gangplan-1")
+    answers = [0]
+
+    def hook(call: Call) -> Answer | None:
+        if call.method != "PATCH" or "/provisioningrequests/" not in call.path:
+            return None
+        answers[0] += 1
+        if answers[0] > 1:
+            return None
+        if anew:
+            old = kueue(bench).one(REQUESTS, about[1])
+            bench.cluster.remove(*about)
+            metadata = {key: old["metadata"][key] for key in ("name", "ownerReferences")}
+            bench.cluster.put(old | {"metadata": metadata, "status": {}})
+        else:
+            told = {"type": "Accepted", "status": "Unknown", "reason": "x", "message": "first"}
+            bench.cluster.change(*about, lambda tree: tree | {"status": {"conditions": [told]}})
+        return None
+
+    with bench.meddled(hook):
+        bench.run()
+    request = kueue(bench).one(REQUESTS, about[1])
+    if anew:
+        assert (request["status"], len(labels(bench))) == ({}, 0 if waits else 1)
+    else:
+        assert (answers[0] > 1, true(request, "Provisioned")) == (True, not waits)
+    bench.ran()
+    bench.cluster.advance(600)
+    kueue(bench).step()
+    quiet(bench)
+    assert len(bound(bench, "llama")) == len(labels(bench)) == (not waits)
 
 
 def test_without_the_rights_for_it_nothing_of_kueue_is_planned(memory: Benches) -> None:

@@ -89,7 +89,7 @@ def pods_of(job: Tree, made: FakeCluster, page: str) -> list[Tree]:
                 "metadata": metadata,
                 "spec": dict(template["spec"]),
             }
-            assert gates(tree, opted_in(page))
+            assert gates(tree, opted_in(page), "tenant")
             tree["spec"]["schedulingGates"] = [{"name": "gangplan.dev/placement"}]
             pods.append(made.create(tree))
     return pods
