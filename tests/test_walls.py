@@ -236,7 +236,7 @@ CEILINGS: dict[str, int] = {
     "models/values": 1109,
     "models/verify": 7655,
     "planner": 332,
-    "planner/cli": 2467,
+    "planner/cli": 2121,
     "planner/cluster": 3552,
     "planner/pipelines": 2988,
     "planner/read": 3738,

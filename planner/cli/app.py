@@ -85,7 +85,7 @@ def gangplan(
 
 
 _LIVE = "kubectl get nodes,pods,namespaces -A -o json | gangplan plan -"
-_VERBS: dict[str, tuple[tuple[Callable[..., None], str, str], ...]] = {
+_VERBS: dict[str, tuple[tuple[Callable[..., int | None], str, str], ...]] = {
     "Plan": (
         (
             validate,

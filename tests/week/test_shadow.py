@@ -251,6 +251,8 @@ def test_what_is_no_journal_is_one_error_with_its_place(tmp_path: Path, cli: Run
         (("--restarts", "2"), "error: --restarts without --shadow"),
         (("--anonymize",), "error: --anonymize without --shadow"),
         (("--shadow", "x", "--watch"), "error: --shadow does not watch"),
+        (("--shadow", "x", "--allow-evictions"), "error: --allow-evictions with --shadow"),
+        (("--shadow", "x", "--max-evictions", "0"), "error: --max-evictions with --shadow"),
         (("--shadow", "x", "--keep", "soon"), "error: "),
     ],
 )

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
-from typing import Annotated
 
-import typer
-
-from planner.cli.options import (
-    Applying,
-    Connection,
-    Locking,
-    PlanArgument,
-    output_option,
-    seconds_of,
-    verb,
-)
+from planner.cli.options import Applying, Connection, Locking, seconds_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -34,34 +23,19 @@ OBJECTS = (Format.json, Format.yaml)
 
 
 @verb
-def apply(  # the options of the verb
+def apply(
     console: Console,
-    path: PlanArgument,
+    path: str,
     *,
-    dry_run: Annotated[
-        DryRun | None,
-        typer.Option(
-            "--dry-run",
-            help="Write nothing. client: show what would change; -o yaml: the objects that would be sent, "
-            "without a cluster. server: have the server check every request.",
-        ),
-    ] = None,
-    detailed_exitcode: Annotated[
-        bool,
-        typer.Option(
-            "--detailed-exitcode", help="With --dry-run=client: exit 2 if anything would change."
-        ),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    max_age: Annotated[
-        str | None,
-        typer.Option("--max-age", metavar="DURATION", help="Refuse an older plan, such as 1h."),
-    ] = None,
+    dry_run: DryRun | None = None,
+    detailed_exitcode: bool = False,
+    yes: bool = False,
+    max_age: str | None = None,
     applying: Applying,
     connection: Connection,
     lock: Locking,
-    output: Annotated[Format, output_option(": wide adds plans, name lists gangs")] = Format.table,
-) -> None:
+    output: Format = Format.table,
+) -> int:
     """Apply a saved plan: each gang whole or not at all."""
     from planner.cli import apply_report as reports
     from planner.pipelines import apply as pipeline
@@ -81,17 +55,14 @@ def apply(  # the options of the verb
     )
     if client and output in OBJECTS:
         reports.show_objects(console, request, output)
-        return
+        return 0
     if not (client or request.yes or request.dry or reports.can_ask(console, path)):
         hint = "preview it: gangplan apply PLAN --dry-run=client"
         raise UsageError(Fault("apply cannot ask without a terminal: add --yes", hint))
     if client:
         preview = pipeline.preview(request, console)
-        code = reports.show_preview(console, request, output, preview, detailed=detailed_exitcode)
-    else:
-        progress = ApplyProgress(console, time.monotonic)
-        reporter = reports.ConsoleApplyReporter(console, request, output, progress)
-        result = pipeline.apply(request, console, reporter, stdin=console.stdin)
-        code = reports.report(console, request, output, result)
-    if code:
-        raise typer.Exit(code)
+        return reports.show_preview(console, request, output, preview, detailed=detailed_exitcode)
+    progress = ApplyProgress(console, time.monotonic)
+    reporter = reports.ConsoleApplyReporter(console, request, output, progress)
+    result = pipeline.apply(request, console, reporter, stdin=console.stdin)
+    return reports.report(console, request, output, result)

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from pathlib import Path
 
-import typer
-
-from planner.cli.options import (
-    NO_NAMES,
-    NowOption,
-    PathsArgument,
-    PolicyOption,
-    SaveOption,
-    output_option,
-    schedulers_of,
-    seconds_of,
-    verb,
-)
+from planner.cli.options import schedulers_of, seconds_of, verb
 from planner.show.console import Console
 from planner.show.text import Format
 
@@ -25,32 +13,15 @@ from planner.show.text import Format
 @verb
 def audit(
     console: Console,
-    paths: PathsArgument,
+    paths: list[str],
     *,
-    scheduler: Annotated[
-        str,
-        typer.Option(
-            "--scheduler",
-            metavar="mine|all|NAME,...",
-            help="Whose waiting pods count: gangplan's, every scheduler's, or gangplan's and those of the "
-            "named schedulers.",
-        ),
-    ] = "all",
-    policy: PolicyOption = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time-limit",
-            metavar="DURATION",
-            help="Limit on the time after reading, such as 90s; default: the policy's, at most 45s.",
-        ),
-    ] = None,
-    now: NowOption = None,
-    out: SaveOption = None,
-    output: Annotated[
-        Format, output_option(": wide names every gang that waits", *NO_NAMES)
-    ] = Format.table,
-) -> None:
+    scheduler: str = "all",
+    policy: str | None = None,
+    time_limit: str | None = None,
+    now: str | None = None,
+    out: Path | None = None,
+    output: Format = Format.table,
+) -> int | None:
     """State what the placement costs, and which moves would help."""
     from planner.cli.verbs.plan import time_of
     from planner.pipelines import audit as auditing
@@ -86,5 +57,4 @@ def audit(
         steps=len(audited.audit.steps),
         seconds=audited.seconds,
     )
-    if audited.signal_exit is not None:
-        raise typer.Exit(audited.signal_exit)
+    return audited.signal_exit

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from planner.cli.options import (
-    NO_NAMES,
-    PathsArgument,
-    PolicyOption,
-    SchedulerOption,
-    output_option,
-    schedulers_of,
-    verb,
-)
+from planner.cli.options import schedulers_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -23,36 +11,15 @@ from planner.show.text import Format
 @verb
 def capacity(
     console: Console,
-    paths: PathsArgument,
+    paths: list[str],
     *,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shape",
-            metavar="PODSxGPUS[@LEVEL]",
-            help="Count gangs of this shape, such as 4x8@rack; repeatable. Default: the sizes of the "
-            "policy's mix and of the waiting gangs.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="MODEL", help="Only nodes of this GPU or server model."),
-    ] = None,
-    selector: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--selector", metavar="KEY=VALUE", help="Only nodes with this label; repeatable."
-        ),
-    ] = None,
-    tolerate: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tolerate", metavar="KEY", help="Also count nodes with this taint; repeatable."
-        ),
-    ] = None,
-    scheduler: SchedulerOption = None,
-    policy: PolicyOption = None,
-    output: Annotated[Format, output_option(": wide lists every domain", *NO_NAMES)] = Format.table,
+    shape: list[str] | None = None,
+    model: str | None = None,
+    selector: list[str] | None = None,
+    tolerate: list[str] | None = None,
+    scheduler: str | None = None,
+    policy: str | None = None,
+    output: Format = Format.table,
 ) -> None:
     """Count the gangs that could start, now and after a plan."""
     from models.documents.answers import CapacityQuestion

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from planner.cli.options import AllOption, output_option, verb
+from planner.cli.options import verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
 
 DIFFERENT = 2
 
-_Plan = Annotated[str, typer.Argument(metavar="PLAN", help="A saved plan; - reads stdin.")]
-
 
 @verb
 def compare(
     console: Console,
-    first: _Plan,
-    second: Annotated[
-        str | None,
-        typer.Argument(metavar="PLAN", help="The plan to compare it with; none: the last plan."),
-    ] = None,
+    first: str,
+    second: str | None = None,
     *,
-    detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit 2 if the plans differ.")
-    ] = False,
-    everything: AllOption = False,
-    output: Annotated[Format, output_option(": name lists the gangs that differ")] = Format.table,
-) -> None:
+    detailed_exitcode: bool = False,
+    all_: bool = False,
+    output: Format = Format.table,
+) -> int:
     """Compare two plans tier by tier and gang by gang."""
     from models.results.comparison import compare as compared
     from planner import __version__
@@ -61,7 +50,7 @@ def compare(
         wide = output is Format.wide
         if not wide:
             console.shorten = shortener_of_plans(before.instance, after.instance)
-        parts = tables.sections(found, wide=wide, every=everything)
+        parts = tables.sections(found, wide=wide, every=all_)
         console.data(console.sections(parts))
     code = DIFFERENT if detailed_exitcode and not found.status.same else 0
     console.event(
@@ -73,5 +62,4 @@ def compare(
         decided_by=found.status.decided_by,
         gangs=len(found.status.gangs),
     )
-    if code:
-        raise typer.Exit(code)
+    return code

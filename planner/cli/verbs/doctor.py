@@ -7,19 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from models.units import plural
-from planner.cli.options import (
-    Connection,
-    LockNamespaceOption,
-    SettingsOption,
-    namespace_of,
-    output_option,
-    verb,
-)
+from planner.cli.options import Connection, namespace_of, verb
 from planner.show.console import Console
 from planner.show.table import Cell, Style, Table, columns_of, row_of
 from planner.show.text import Format
@@ -29,29 +20,16 @@ if TYPE_CHECKING:
 
 
 @verb
-def doctor(  # the options of the verb
+def doctor(
     console: Console,
     *,
-    policy: SettingsOption = None,
-    namespaces: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-n",
-            "--namespace",
-            metavar="NAME",
-            help="Check whether pods can start here; repeatable. Default: where pods wait for gangplan.",
-        ),
-    ] = None,
-    allow_evictions: Annotated[
-        bool,
-        typer.Option("--allow-evictions", help="Check the rights to evict and resize as well."),
-    ] = False,
+    policy: str | None = None,
+    namespace: list[str] | None = None,
+    allow_evictions: bool = False,
     connection: Connection,
-    lock_namespace: LockNamespaceOption = "gangplan-system",
-    output: Annotated[
-        Format, output_option("", Format.table, Format.json, Format.yaml)
-    ] = Format.table,
-) -> None:
+    lock_namespace: str = "gangplan-system",
+    output: Format = Format.table,
+) -> int:
     """Check the API server, rights, clock, lock; show what to do."""
     from planner.cli.doctor_checks import DoctorRequest, examine
     from planner.cli.doctor_findings import Level, exit_code
@@ -64,7 +42,7 @@ def doctor(  # the options of the verb
             allow_evictions=allow_evictions,
         ),
         policy=policy,
-        namespaces=tuple(dict.fromkeys(map(namespace_of, namespaces or []))),
+        namespaces=tuple(dict.fromkeys(map(namespace_of, namespace or []))),
     )
     findings = list(examine(request))
     code = exit_code(findings)
@@ -85,8 +63,7 @@ def doctor(  # the options of the verb
         failed=[one.check for one in findings if one.level is Level.fail],
         warned=[one.check for one in findings if one.level is Level.warn],
     )
-    if code:
-        raise typer.Exit(code)
+    return code
 
 
 _STYLES: Mapping[str, Style] = {"ok": "good", "warn": "warn", "fail": "bad"}

@@ -6,9 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from planner.cli.options import output_option, seconds_of, verb
+from planner.cli.options import seconds_of, verb
 from planner.cli.shown_plan import complete_gangs, shown_plan
 from planner.cli.verbs.show import changed_digest, warn_if_changed
 from planner.errors import Fault, InputError, UsageError
@@ -24,39 +22,13 @@ if TYPE_CHECKING:
 @verb
 def explain(
     console: Console,
-    path: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PLAN",
-            autocompletion=complete_gangs,
-            help="A plan saved by `plan --out`; - reads stdin; none: the last plan that was made.",
-        ),
-    ] = None,
-    gang: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="GANG",
-            autocompletion=complete_gangs,
-            help="The gang: [NAMESPACE/]NAME, as `show` lists it.",
-        ),
-    ] = None,
+    path: Annotated[str | None, complete_gangs] = None,
+    gang: Annotated[str | None, complete_gangs] = None,
     *,
-    namespace: Annotated[
-        str | None,
-        typer.Option("-n", "--namespace", metavar="NAMESPACE", help="The namespace of the gang."),
-    ] = None,
-    time_limit: Annotated[
-        str,
-        typer.Option(
-            "--time-limit",
-            metavar="DURATION",
-            help="Limit on proofs and trials after reading; 0s: counts alone.",
-        ),
-    ] = "5s",
-    output: Annotated[
-        Format, output_option("", Format.table, Format.json, Format.yaml)
-    ] = Format.table,
-) -> None:
+    namespace: str | None = None,
+    time_limit: str = "5s",
+    output: Format = Format.table,
+) -> int | None:
     """Explain one gang: why it waits, and what makes it start."""
     from models.results.explanation import Explanation, decisions_of
     from planner.read import plan_files
@@ -94,8 +66,7 @@ def explain(
     warn_if_changed(console, document, plan, chosen)
     if chosen.file is not None:
         console.next(chosen.command(console.program, "verify"))
-    if code is not None:
-        raise typer.Exit(code)
+    return code
 
 
 def _arguments(path: str | None, gang: str | None) -> tuple[str | None, str]:

@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
-
-from planner.cli.options import (
-    MAX_BUDGET,
-    AllOption,
-    BudgetOption,
-    DecisionFilter,
-    GangFilter,
-    NamespaceFilter,
-    NowOption,
-    OutputOption,
-    PathsArgument,
-    PolicyOption,
-    SaveOption,
-    SchedulerOption,
-    TimeLimitOption,
-    schedulers_of,
-    seconds_of,
-    verb,
-)
+from planner.cli.options import schedulers_of, seconds_of, verb
 from planner.cli.verbs.show import explain_next
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
@@ -40,78 +22,29 @@ NOT_ADMITTED = 3
 @verb
 def plan(
     console: Console,
-    paths: PathsArgument,
+    paths: list[str],
     *,
-    out: SaveOption = None,
-    scheduler: SchedulerOption = None,
-    policy: PolicyOption = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require",
-            metavar="[NAMESPACE/]NAME",
-            help="Exit 3 if this gang provably cannot be admitted; repeatable.",
-        ),
-    ] = None,
-    budget: BudgetOption = None,
-    time_limit: TimeLimitOption = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, max=2**31 - 1, metavar="N", help="Search seed.")
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, max=256, metavar="N", help="Threads that search."),
-    ] = None,
-    previous: Annotated[
-        str | None,
-        typer.Option(
-            "--previous",
-            metavar="PLAN",
-            help="Of equally good plans, take the nearest to this one; - reads stdin.",
-        ),
-    ] = None,
-    defragment: Annotated[
-        bool,
-        typer.Option(
-            "--defragment",
-            help="Move movable gangs to free whole nodes and racks, within the policy's `moves`.",
-        ),
-    ] = False,
-    now: NowOption = None,
-    add: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--add", metavar="FILE", help="What if this was in the input, too; repeatable."
-        ),
-    ] = None,
-    drain: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drain",
-            metavar="NODE",
-            help="What if this node, or a range such as gpu-[01-04], was drained; repeatable.",
-        ),
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--without", metavar="GANG", help="What if this gang was not there; repeatable."
-        ),
-    ] = None,
-    relax: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--relax",
-            metavar="GANG:WHAT",
-            help="What if this requirement, such as rack, did not bind this gang; repeatable.",
-        ),
-    ] = None,
-    gang: GangFilter = None,
-    namespace: NamespaceFilter = None,
-    decision: DecisionFilter = None,
-    everything: AllOption = False,
-    output: OutputOption = Format.table,
-) -> None:
+    out: Path | None = None,
+    scheduler: str | None = None,
+    policy: str | None = None,
+    require: list[str] | None = None,
+    budget: int | None = None,
+    time_limit: str | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+    previous: str | None = None,
+    defragment: bool = False,
+    now: str | None = None,
+    add: list[str] | None = None,
+    drain: list[str] | None = None,
+    without: list[str] | None = None,
+    relax: list[str] | None = None,
+    gang: list[str] | None = None,
+    namespace: str | None = None,
+    decision: list[str] | None = None,
+    all_: bool = False,
+    output: Format = Format.table,
+) -> int:
     """Plan which gangs start, on which nodes and GPUs, with proof."""
     from planner import last_plan
     from planner.pipelines import plan as planning
@@ -119,7 +52,7 @@ def plan(
     from planner.show.plan.gang_groups import Selection
     from planner.show.plan.plan_output import show
 
-    only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)
+    only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), all_)
     only.check_options(output)
 
     created_at = planning.now(console.environ)
@@ -155,12 +88,13 @@ def plan(
     kept = last_plan.keep(console.environ, planned.text, " ".join(inputs))
     _report(console, request, planned, kept=kept)
     _summary(console, planned, code)
-    if code:
-        raise typer.Exit(code)
+    return code
 
 
 def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: bool) -> None:
     """Report required gangs that wait, where the plan is, and one command to go on with."""
+    from models.documents.policy import MAX_BUDGET
+
     for gang in planned.unmet:
         if gang.proven:
             console.error(Fault(f"required gang {gang.name} cannot be admitted: {gang.why}"))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from planner.cli.options import NO_NAMES, output_option, verb
+from planner.cli.options import verb
 from planner.cli.verbs.show import changed_digest
 from planner.errors import Fault, InputError, UsageError
 from planner.show.console import Console
@@ -23,19 +21,10 @@ if TYPE_CHECKING:
 @verb
 def report(
     console: Console,
-    path: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PLAN|FOLDER",
-            help="A plan saved by `plan --out`, or the journal of `run --shadow`; - reads a plan from stdin; "
-            "none: the last plan that was made.",
-        ),
-    ] = None,
+    path: str | None = None,
     *,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the page here (HTML).")
-    ] = None,
-    output: Annotated[Format | None, output_option(", of a journal alone", *NO_NAMES)] = None,
+    out: Path | None = None,
+    output: Format | None = None,
 ) -> None:
     """Write one HTML page of a plan or of a journal."""
     if path is not None and path != "-" and Path(path).is_dir():

@@ -5,23 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from planner.cli.options import (
-    Applying,
-    BudgetOption,
-    Connection,
-    Locking,
-    MetricsOption,
-    PolicyOption,
-    SaveOption,
-    SkipOption,
-    TimeLimitOption,
-    seconds_of,
-    verb,
-)
+from planner.cli.options import Applying, Connection, Locking, seconds_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -38,38 +24,12 @@ _WATCHING = ("--watch", "--min-interval", "--max-interval")
 class Shadowing:
     """The options of a run that changes nothing."""
 
-    shadow: Annotated[
-        Path | None,
-        typer.Option(
-            "--shadow",
-            metavar="FOLDER",
-            help="Write nothing to the cluster: add what is seen and could run to this journal.",
-        ),
-    ] = None
-    restarts: Annotated[
-        int | None,
-        typer.Option(
-            "--restarts",
-            min=0,
-            max=100,
-            metavar="N",
-            help="With --shadow: also what could run if at most N gangs restarted; default: 2.",
-        ),
-    ] = None
-    keep: Annotated[
-        str | None,
-        typer.Option(
-            "--keep",
-            metavar="DURATION",
-            help="With --shadow: how long a day stays in the journal; default: 35d.",
-        ),
-    ] = None
-    anonymize: Annotated[
-        bool,
-        typer.Option("--anonymize", help="With --shadow: no name of the cluster in the journal."),
-    ] = False
+    shadow: Path | None = None
+    restarts: int | None = None
+    keep: str | None = None
+    anonymize: bool = False
 
-    def work(self, *, watch: bool) -> Shadow | None:
+    def work(self, applying: Applying, *, watch: bool) -> Shadow | None:
         """What the run does then; None without --shadow. Raises UsageError."""
         from planner.week.rounds import RESTARTS
         from planner.week.shadow import KEEP_S, Shadow
@@ -84,6 +44,14 @@ class Shadowing:
         if watch:
             hint = "start it every few minutes, by cron or by the CronJob of deploy/shadow"
             raise UsageError(Fault("--shadow does not watch", hint))
+        evicting = {
+            "--allow-evictions": applying.allow_evictions,
+            "--evict-partial": applying.evict_partial,
+            "--max-evictions": applying.max_evictions is not None,
+        }
+        for option in (name for name, given in evicting.items() if given):
+            hint = "leave out one of them: a shadow evicts nothing"
+            raise UsageError(Fault(f"{option} with --shadow", hint))
         return Shadow(
             self.shadow,
             RESTARTS if self.restarts is None else self.restarts,
@@ -95,49 +63,24 @@ class Shadowing:
 @verb
 def run(
     console: Console,
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PATH",
-            help="Files and folders that go with the cluster, such as a Policy or levels.",
-        ),
-    ] = None,
+    paths: list[str] | None = None,
     *,
-    policy: PolicyOption = None,
-    out: SaveOption = None,
-    budget: BudgetOption = None,
-    time_limit: TimeLimitOption = None,
+    policy: str | None = None,
+    out: Path | None = None,
+    budget: int | None = None,
+    time_limit: str | None = None,
     applying: Applying,
-    skip: SkipOption = None,
+    skip: list[str] | None = None,
     connection: Connection,
     lock: Locking,
-    metrics_file: MetricsOption = None,
+    metrics_file: Path | None = None,
     shadow: Shadowing,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch", help="Run again when pods come or go, and from time to time, until a signal."
-        ),
-    ] = False,
-    min_interval: Annotated[
-        str | None,
-        typer.Option(
-            "--min-interval",
-            metavar="DURATION",
-            help="With --watch: the least time from the end of one run to the next; default: 30s.",
-        ),
-    ] = None,
-    max_interval: Annotated[
-        str | None,
-        typer.Option(
-            "--max-interval",
-            metavar="DURATION",
-            help="With --watch: run after this time even if nothing changed; default: 10m.",
-        ),
-    ] = None,
-) -> None:
+    watch: bool = False,
+    min_interval: str | None = None,
+    max_interval: str | None = None,
+) -> int:
     """Plan the live cluster and apply the plan, unattended."""
-    work = shadow.work(watch=watch)
+    work = shadow.work(applying, watch=watch)
     from planner.cli.verbs.snapshot import skipped
     from planner.pipelines import run as pipeline
     from planner.pipelines.plan import PlanRequest
@@ -170,14 +113,11 @@ def run(
             hint = "leave one of them out, or swap them"
             raise UsageError(Fault("--min-interval is above --max-interval", hint))
         words = _of_a_round(console.arguments)
-        code = watching.watch(watching.WatchRequest(request, words, least_s, most_s), console)
-    elif min_interval or max_interval:
+        return watching.watch(watching.WatchRequest(request, words, least_s, most_s), console)
+    if min_interval or max_interval:
         option = "--min-interval" if min_interval else "--max-interval"
         raise UsageError(Fault(f"{option} without --watch", "add --watch"))
-    else:
-        code = pipeline.run(request, console, work=work)
-    if code:
-        raise typer.Exit(code)
+    return pipeline.run(request, console, work=work)
 
 
 def _of_a_round(arguments: Sequence[str]) -> tuple[str, ...]:

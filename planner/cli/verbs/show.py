@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from planner.cli.options import (
-    AllOption,
-    DecisionFilter,
-    GangFilter,
-    LastPlanArgument,
-    NamespaceFilter,
-    OutputOption,
-    verb,
-)
+from planner.cli.options import verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -28,19 +18,14 @@ if TYPE_CHECKING:
 @verb
 def show(
     console: Console,
-    path: LastPlanArgument = None,
+    path: str | None = None,
     *,
-    gang: GangFilter = None,
-    namespace: NamespaceFilter = None,
-    decision: DecisionFilter = None,
-    everything: AllOption = False,
-    drawn: Annotated[
-        bool,
-        typer.Option(
-            "--map", help="Draw the cluster: who holds which GPUs before and after the plan."
-        ),
-    ] = False,
-    output: OutputOption = Format.table,
+    gang: list[str] | None = None,
+    namespace: str | None = None,
+    decision: list[str] | None = None,
+    all_: bool = False,
+    map_: bool = False,
+    output: Format = Format.table,
 ) -> None:
     """Show a plan: a saved one, or the last one."""
     from models.results.plan import dumps
@@ -51,9 +36,9 @@ def show(
     from planner.show.plan.gang_groups import Selection
     from planner.show.plan.short_names import shortener_of_plans
 
-    only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)
+    only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), all_)
     only.check_options(output)
-    if drawn and output is not Format.table:
+    if map_ and output is not Format.table:
         what = f"--map with -o {output.value}"
         raise UsageError(Fault(what, "leave out one of them: the map is text"))
 
@@ -61,13 +46,13 @@ def show(
     plan = plan_files.read_plan(chosen.content, chosen.path)
     document = plan_files.parse(chosen.content, chosen.path)
     only.check({gang.key for gang in plan.spec.gangs})
-    if drawn:
+    if map_:
         console.shorten = shortener_of_plans(plan.instance)
         console.data(terminal_map.drawn(console, plan, only))
     else:
         plan_output.show(console, output, plan, lambda: dumps(document), only)
     warn_if_changed(console, document, plan, chosen)
-    if output in (Format.table, Format.wide) and not drawn:
+    if output in (Format.table, Format.wide) and not map_:
         wide = output is Format.wide
         more = (
             None

@@ -8,19 +8,10 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from models.units import plural
-from planner.cli.options import (
-    ContextOption,
-    KubeconfigOption,
-    SkipOption,
-    namespace_of,
-    seconds_of,
-    verb,
-)
+from planner.cli.options import namespace_of, seconds_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -32,28 +23,13 @@ if TYPE_CHECKING:
 def snapshot(
     console: Console,
     *,
-    out: Annotated[
-        Path,
-        typer.Option("--out", metavar="DIR", help="The folder to create, with one file per kind."),
-    ],
-    kube_context: ContextOption = None,
-    kubeconfig: KubeconfigOption = None,
-    namespaces: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-n",
-            "--namespace",
-            metavar="NAME",
-            help="Only this namespace's pods and gangs; repeatable. Nodes are always read.",
-        ),
-    ] = None,
-    skip: SkipOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the snapshot in the folder.")
-    ] = False,
-    timeout: Annotated[
-        str, typer.Option("--request-timeout", metavar="DURATION", help="Timeout of one request.")
-    ] = "60s",
+    out: Path,
+    context_: str | None = None,
+    kubeconfig: str | None = None,
+    namespace: list[str] | None = None,
+    skip: list[str] | None = None,
+    force: bool = False,
+    request_timeout: str = "60s",
 ) -> None:
     """Record what planning needs of a cluster, through kubectl."""
     from planner.cluster.proxy import connect
@@ -62,17 +38,17 @@ def snapshot(
     from planner.pipelines.apply_steps import LOCK_NAMESPACE
 
     request = SnapshotRequest(
-        tuple(dict.fromkeys(map(namespace_of, namespaces or []))),
+        tuple(dict.fromkeys(map(namespace_of, namespace or []))),
         skipped(skip or []),
         lock_namespace=LOCK_NAMESPACE,
     )
-    timeout_s = seconds_of("--request-timeout", timeout)
+    timeout_s = seconds_of("--request-timeout", request_timeout)
     begun = time.monotonic()
     with (
         SnapshotFolder(out, force=force) as folder,
         connect(
             console.environ,
-            context=kube_context,
+            context=context_,
             kubeconfig=kubeconfig,
             timeout_s=timeout_s,
             accept=ACCEPT,

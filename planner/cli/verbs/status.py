@@ -6,18 +6,9 @@ It reads only; ``--release`` frees the lock of a run that died, ``--give-back-af
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from planner.cli.options import (
-    Connection,
-    LockNamespaceOption,
-    SettingsOption,
-    output_option,
-    seconds_of,
-    verb,
-)
+from planner.cli.options import Connection, seconds_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -33,44 +24,26 @@ if TYPE_CHECKING:
 def status(
     console: Console,
     *,
-    release: Annotated[
-        str | None,
-        typer.Option(
-            "--release",
-            metavar="ID",
-            help="Release the lock with this ID, of a run that died, and show nothing else.",
-        ),
-    ] = None,
-    give_back_after: Annotated[
-        str | None,
-        typer.Option(
-            "--give-back-after",
-            metavar="DURATION",
-            help="If no run has made a plan for so long, take the gate off the pods that wait, "
-            "for the schedulers that they name; show nothing else.",
-        ),
-    ] = None,
-    policy: SettingsOption = None,
+    release: str | None = None,
+    give_back_after: str | None = None,
+    policy: str | None = None,
     connection: Connection,
-    lock_namespace: LockNamespaceOption = "gangplan-system",
-    output: Annotated[
-        Format, output_option("", Format.table, Format.json, Format.yaml)
-    ] = Format.table,
-) -> None:
+    lock_namespace: str = "gangplan-system",
+    output: Format = Format.table,
+) -> int:
     """Show the lock, the last run, and incomplete gangs."""
     from planner.cluster.plan_status import GangPhase
     from planner.read.inputs import read_policy
     from planner.show import status as statuses
 
     if release is not None:
-        _release(console, connection.target(console), lock_namespace, release)
-        return
+        return _release(console, connection.target(console), lock_namespace, release)
     if policy == "-":
         raise UsageError(Fault("status does not read stdin", "pass the Policy as a file"))
     settings = read_policy([], policy=policy).kubernetes
     if give_back_after is not None:
-        _give_back(console, connection.target(console), lock_namespace, settings, give_back_after)
-        return
+        target = connection.target(console)
+        return _give_back(console, target, lock_namespace, settings, give_back_after)
     found = _read(connection.target(console), lock_namespace, settings)
     half_there = (GangPhase.partial, GangPhase.cut, GangPhase.late)
     if output is not Format.table:
@@ -89,6 +62,7 @@ def status(
         half_there=sum(gang.state in half_there for gang in found.gangs),
         pending=len(found.pins),
     )
+    return 0
 
 
 LEAST_QUIET_S = 30 * 60
@@ -97,7 +71,7 @@ LEAST_QUIET_S = 30 * 60
 
 def _give_back(
     console: Console, target: ClusterTarget, namespace: str, settings: KubernetesPolicy, after: str
-) -> None:
+) -> int:
     """Give pods back if gangplan is away; exit code 7 if some could not be."""
     from planner.pipelines.give_back import GiveBackRequest, give_back
     from planner.show.give_back import show_given_back
@@ -115,11 +89,10 @@ def _give_back(
     counts = {"given_back": len(found.pods), "left": len(found.left), "failed": len(found.failed)}
     status = "part-way" if code else "given back" if found.pods else "unchanged"
     console.event("summary", verb="status", status=status, exit_code=code, **counts)
-    if code:
-        raise typer.Exit(code)
+    return code
 
 
-def _release(console: Console, target: ClusterTarget, namespace: str, identity: str) -> None:
+def _release(console: Console, target: ClusterTarget, namespace: str, identity: str) -> int:
     """Free the lock; a run that holds it and is alive starts no further gang."""
     from planner.cluster.lock import unlock
     from planner.cluster.retry import RetryingTransport
@@ -152,6 +125,7 @@ def _release(console: Console, target: ClusterTarget, namespace: str, identity: 
         namespace=namespace,
         lock=None if holder is None else holder.id,
     )
+    return 0
 
 
 def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy) -> Status:

@@ -11,9 +11,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from planner.cli.options import output_option, verb
+from planner.cli.options import verb
 from planner.errors import Fault, MissingPathError, UsageError
 from planner.show.console import Console
 from planner.show.text import Format, listed
@@ -40,25 +38,11 @@ def _model_slugs() -> list[str]:
 @verb
 def topo(
     console: Console,
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME|FILE",
-            autocompletion=_model_slugs,
-            help="A model of the catalogue, an alias, or a GPU; a file of server models, or of the"
-            " output of nvidia-smi topo -m or rocm-smi --showtopo; - reads stdin. None lists the"
-            " catalogue.",
-        ),
-    ] = None,
+    model: Annotated[str | None, _model_slugs] = None,
     *,
-    gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", help="The GPU model, such as H100, where the output leaves it open."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the server model made from the output.")
-    ] = None,
-    output: Annotated[Format, output_option(": yaml is ready for serverModels")] = Format.table,
+    gpu: str | None = None,
+    name: str | None = None,
+    output: Format = Format.table,
 ) -> None:
     """Show a server model: links, NICs, what sets of GPUs reach."""
     gpu, name = _checked_name("--gpu", gpu), _checked_name("--name", name)

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from models.units import plural
-from planner.cli.options import PathsArgument, PolicyOption, SchedulerOption, schedulers_of, verb
+from planner.cli.options import schedulers_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -20,16 +17,11 @@ from planner.show.console import Console
 @verb
 def validate(
     console: Console,
-    paths: PathsArgument,
+    paths: list[str],
     *,
-    scheduler: SchedulerOption = None,
-    policy: PolicyOption = None,
-    save_policy: Annotated[
-        Path | None,
-        typer.Option(
-            "--save-policy", metavar="FILE", help="Save the levels that were found as a Policy."
-        ),
-    ] = None,
+    scheduler: str | None = None,
+    policy: str | None = None,
+    save_policy: Path | None = None,
 ) -> None:
     """Read the input; list every fault with file, line and column."""
     from planner.atomic_files import check_target, save

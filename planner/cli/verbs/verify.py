@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import gc
 import shlex
-from typing import Annotated
 
-from planner.cli.options import PlanArgument, output_option, verb
+from planner.cli.options import verb
 from planner.show.console import Console
 from planner.show.text import Format
 
 
 @verb
-def verify(
-    console: Console,
-    path: PlanArgument,
-    *,
-    output: Annotated[
-        Format,
-        output_option(": wide says what each proof rests on", Format.table, Format.wide),
-    ] = Format.table,
-) -> None:
+def verify(console: Console, path: str, *, output: Format = Format.table) -> None:
     """Check a saved plan by every rule, without a solver."""
     from planner.pipelines.plan import judge_file
     from planner.read import plan_files
