@@ -227,6 +227,25 @@ def test_a_start_promised_in_a_queue_is_kept_before_gangs_ahead(tmp_path: Path) 
     assert entries(less)["promised"]["delayed"]["cause"] == "Input"
 
 
+def test_a_start_promised_on_a_node_that_is_closed_keeps_nobody_back(tmp_path: Path) -> None:
+    """``early``, which was held, is released. It is first in the queue, so it holds the only reservation."""
+
+    def inputs(now: str, early: Json, *, closed: bool) -> Instance:
+        cluster, *rest = head(2, now)
+        cluster["spec"]["nodes"][0]["unschedulable"] = closed
+        runs = [gang(f"r{i}", 1, lasts, [f"n{i}"]) for i, lasts in enumerate(("4h", "6h"))]
+        promised = gang("promised", 1, "2h", submittedAt=f"{DAY}12:05:00Z")
+        return written(tmp_path, [cluster, *rest, *runs, promised, early])
+
+    early = gang("early", 1, "2h", submittedAt=f"{DAY}11:00:00Z")
+    held = early | {"status": {"hold": {"code": "Gated", "message": "a gate"}}}
+    before = planned(inputs("12:10", held, closed=False))
+    assert (start(before, "promised"), start(before, "early")) == ("13:30", None)
+    for closed, starts in ((False, ("13:30", None)), (True, (None, "15:30"))):
+        after = planned(inputs("12:20", early, closed=closed), before)
+        assert (start(after, "promised"), start(after, "early")) == starts
+
+
 PLAYED = [(3, 12, True), (2, 10, False)]
 LONGER = [(3, 50, False), (1, 60, True), (4, 60, True)]
 
