@@ -239,7 +239,7 @@ CEILINGS: dict[str, int] = {
     "planner/cli": 2121,
     "planner/cluster": 3552,
     "planner/pipelines": 2988,
-    "planner/read": 3738,
+    "planner/read": 3688,
     "planner/read/kube": 2662,
     "planner/read/kube/devices": 652,
     "planner/read/kube/dialects": 2782,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -28,8 +27,6 @@ from planner.read.parser import (
     decimal,
     is_json,
     json_fault,
-    json_form,
-    match_end,
     nested_too_deep,
     parse_json,
 )
@@ -48,21 +45,13 @@ MAX_JSON_MARKS = 8_000_000
 MAX_BLANK = 2**20
 """Most blanks between two values."""
 
-_BLANK = re.compile(r"[ \t\n\r]*+")
-_BRACKETS_OR_QUOTE = re.compile(r'[\[{]+|[\]}]+|"')
-_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
+_BLANK = re.compile(rb"[ \t\n\r]*+")
+_TEXT_OR_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[{]+|[\]}]+', re.DOTALL)
+_SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s,\]}]*', re.DOTALL)
 _TRAILING = re.compile(r"trailing characters \(byte ([0-9]+)\)")
 """What msgspec says of a text that goes on after a value: where it goes on, counted from 1."""
-
-_WINDOWS = (2**10, 2**11, 2**12, 2**13, 2**14, 2**16, 2**18, 2**20, 2**21)
-"""Characters of a text in which the next value is looked for, from that which held the last one on. An API
-server stores at most 1.5 MiB of an object."""
-
-_MAX_UNTAKEN = 100
-"""Values in a row that nobody took, after which a text is no longer looked at so: it is of something else."""
-
-_ESCAPE = 12
-"""Characters of the longest escape, a surrogate pair: an error so near the end may be a cut."""
+_CUT = "truncated"
+"""What it says of one that ends inside a value."""
 
 
 Take = Callable[[dict[str, Any], bytes], bool]
@@ -82,28 +71,23 @@ def read_items(source: Source, take: Take) -> Iterator[Item]:
 
 
 class _JsonItems:
-    """``text``: what is held of the source, from ``line`` and ``column`` on; ``at``: read so far."""
+    """``data``: what is held of the source, from ``line`` and ``column`` on; ``at``: read so far."""
 
     def __init__(self, source: Source, take: Take) -> None:
         self.source = source
         self._take = take
-        self.text = source.text
+        self.data = _bytes(source.text)
         self.at = 0
         self._rest = source.rest
         self._counted, self._line, self._column = 0, 1, 1
         self._marks = self._item_marks = 0
-        self._forgot = False
-        self._untaken = self._window = 0
-        self._odd = self._wide = False
-        self._strict = json.JSONDecoder(
-            object_pairs_hook=self._fields, parse_float=decimal, parse_constant=self._constant
-        ).raw_decode
+        self._forgot = self._odd = self._wide = False
+        hooks: dict[str, Any] = {
+            "object_pairs_hook": self._fields, "parse_constant": self._constant
+        }  # fmt: skip
+        self._strict = json.JSONDecoder(parse_float=decimal, **hooks).raw_decode
         self._lenient = json.JSONDecoder(
-            object_pairs_hook=self._fields,
-            parse_float=self._number,
-            parse_int=self._number,
-            parse_constant=self._constant,
-            strict=False,
+            parse_float=self._number, parse_int=self._number, strict=False, **hooks
         ).raw_decode
 
     def read(self) -> Iterator[Item]:
@@ -160,13 +144,9 @@ class _JsonItems:
             self._next()
             self._forget()
             start, self._wide = self.at, False
-            written = self._sound_value()
-            if written is not None and self._take(header, written):
-                ascii_ = written.isascii()
-                self.at += len(written if ascii_ else written.decode("utf-8", "surrogatepass"))
-                self._untaken = 0
+            if (written := self._sound_value(item=True)) and self._take(header, bytes(written)):
+                self.at += len(written)
             else:
-                self._untaken += 1
                 tree, oddities = self._value(item=True)
                 item = self._item(tree, oddities, start, (0, "items", number))
                 item.header = header
@@ -180,7 +160,7 @@ class _JsonItems:
                 return self.source  # of a long list its beginning
             line, column = self._place(start)
             name, named = self.source.name, self.source.named
-            text = self.text[start:end]
+            text = _text(self.data[start:end])
             return Source(name, text, "json", named, line=line, column=column, path=path)
 
         doubtful = bool(oddities) or self._wide
@@ -189,79 +169,79 @@ class _JsonItems:
                 f"a list that {ODD}", *self._place(end), "put it into a file of its own"
             )
             return Item(tree, path, lambda: self.source, oddities, lambda: Parsed([], [fault]))
-        return Item(tree, path, part, oddities, (lambda: json_form(part())) if doubtful else None)
+        return Item(tree, path, part, oddities, (lambda: parse_json(part())) if doubtful else None)
 
-    def _sound_value(self) -> bytes | None:
-        """The JSON of the next value without building it; None if it is long, or perhaps not sound."""
-        for size in _WINDOWS[self._window :] if self._untaken < _MAX_UNTAKEN else ():
-            window = self.text[self.at : self.at + size]
-            raw = window.encode("utf-8", "surrogatepass")
+    def _sound_value(self, *, item: bool) -> memoryview | None:
+        """The JSON of the next value, which is passed over, not built; None if it is perhaps not sound."""
+        self._item_marks = 0
+        while True:
+            written = memoryview(self.data)[self.at :]
             try:
-                msgspec.json.decode(raw, type=msgspec.Raw)
+                msgspec.json.decode(written, type=msgspec.Raw)
             except msgspec.DecodeError as error:
-                found = _TRAILING.search(str(error))
-                if found is not None:
-                    self._window = bisect(_WINDOWS[:-1], int(found[1]))
-                    return raw[: int(found[1]) - 1]
+                if (found := _TRAILING.search(str(error))) is not None:
+                    return written[: int(found[1]) - 1]
+                whole = None
+                if _CUT not in str(error):
+                    return None
             except RecursionError:
-                break
-            if len(window) < size and not self._grow(item=True):
-                break
-        return None
+                return None
+            else:
+                whole = written  # or half a number
+            if item and self._beyond():
+                raise self._too_large()
+            if not self._grow(item=item):
+                return whole
+
+    def _beyond(self) -> bool:
+        return len(self.data) - self.at > MAX_OBJECT or self._item_marks > MAX_ITEM_MARKS
 
     def _value(self, *, item: bool) -> tuple[Any, tuple[str, ...]]:
         """The next value and what is odd about it."""
-        decode = self._strict
-        self._item_marks = 0
-        while True:
-            self._odd = False
+        sound = self._sound_value(item=item)
+        written = _text(self._unsound_value() if sound is None else sound)
+        for decode in (self._strict, self._lenient):
+            self._odd = decode is self._lenient
             try:
-                tree, end = decode(self.text, self.at)
+                tree, end = decode(written)
+                break
             except json.JSONDecodeError as error:
-                if error.pos >= len(self.text) - _ESCAPE or error.msg.startswith("Unterminated"):
-                    large = len(self.text) - self.at > MAX_OBJECT
-                    if item and (large or self._item_marks > MAX_ITEM_MARKS):
-                        raise self._too_large() from None
-                    if self._grow(item=item):
-                        continue
-                elif "control character" in error.msg and decode is self._strict:
-                    decode = self._lenient
-                    continue
-                raise self._malformed(error.msg, error.pos) from None
-            except ValueError:  # a number beyond Python's limits
-                decode = self._lenient
-                continue
+                if self._odd or "control character" not in error.msg:
+                    at = self.at + len(_bytes(written[: error.pos]))
+                    raise self._malformed(error.msg, at) from None
             except RecursionError:
-                self._pass_over()
+                self.at += len(_bytes(written))
                 return None, (TOO_DEEP,)
-            if end == len(self.text) and self.text[end - 1] not in '}]"' and self._grow(item=item):
-                continue  # half a number
-            self.at = end
-            return tree, (ODD,) if self._odd or decode is self._lenient else ()
-
-    def _pass_over(self) -> None:
-        """Move behind the value, which is nested too deep to be read. Raises Malformed without an end."""
-        at = too_deep = self.at
-        depth = brackets = 0
-        while brackets <= MAX_ITEM_MARKS and len(self.text) - self.at <= MAX_OBJECT:
-            found = _BRACKETS_OR_QUOTE.search(self.text, at)
-            word = "" if found is None else found.group()
-            if found is not None and word == '"':
-                found = _TEXT.match(self.text, found.start())
-            if found is None or (word == '"' and not found.group(1)):  # perhaps cut off
-                at = len(self.text) if found is None else found.start()
-                if not self._grow(item=True):
-                    break
+            except ValueError:  # a number beyond Python's limits
                 continue
-            at, size = found.end(), 0 if word == '"' else len(word)
+        self.at += len(_bytes(written[:end]))
+        return tree, (ODD,) if self._odd else ()
+
+    def _unsound_value(self) -> bytes:
+        """The next value up to where its brackets are closed. Raises Malformed if that is nowhere."""
+        at = too_deep = self.at
+        if self.data[at : at + 1] not in (b"[", b"{"):
+            return _match(_SCALAR, self.data, at)
+        depth = brackets = 0
+        while True:
+            found = _TEXT_OR_BRACKETS.search(self.data, at)
+            word = b"" if found is None else found.group()
+            if found is None or (word[:1] == b'"' and not found.group(1)):  # perhaps cut off
+                at = len(self.data) if found is None else found.start()
+                if not self._beyond() and self._grow(item=True):
+                    continue
+                if too_deep > self.at:
+                    raise nested_too_deep(*self._place_from(too_deep))
+                return self.data[self.at :]
+            at, size = found.end(), 0 if word[:1] == b'"' else len(word)
             brackets += size
-            depth += size if word[0] in "[{" else -size
+            depth += size if word[:1] in (b"[", b"{") else -size
             if depth >= MAX_DEPTH + 2 and too_deep == self.at:
                 too_deep = at - 1 - (depth - MAX_DEPTH - 2)
             if depth <= 0:
-                self.at = at + depth
-                return
-        raise nested_too_deep(*self._place_from(too_deep))
+                return self.data[self.at : at + depth]
+            if brackets > MAX_ITEM_MARKS:
+                raise nested_too_deep(*self._place_from(too_deep))
 
     def _too_large(self) -> Malformed:
         """The fault of an item without end."""
@@ -274,10 +254,10 @@ class _JsonItems:
     def _next(self) -> str:
         """The next character that is not blank; "" at the end."""
         while True:
-            end = match_end(_BLANK, self.text, self.at)
-            if end < len(self.text):
+            end = self.at + len(_match(_BLANK, self.data, self.at))
+            if end < len(self.data):
                 self.at = end
-                return self.text[end]
+                return chr(self.data[end])
             if end - self.at > MAX_BLANK:
                 raise self._malformed("too many blanks")
             if not self._grow(item=True):
@@ -288,18 +268,18 @@ class _JsonItems:
         """Hold as much again; False at the end of the text."""
         if self._rest is None:
             return False
-        pieces, wanted = [self.text], len(self.text) - self.at
+        pieces, wanted = [self.data], len(self.data) - self.at
         while wanted >= 0:
             if (piece := next(self._rest, None)) is None:
                 self._rest = None
                 break
-            pieces.append(piece)
+            pieces.append(_bytes(piece))
             wanted -= len(piece)
             marks = sum(piece.count(mark) for mark in ",[{")
             self._item_marks += marks
             self._marks += 0 if item else marks
-        self.text = "".join(pieces)
-        if not item and (self._marks > MAX_JSON_MARKS or len(self.text) > MAX_BYTES):
+        self.data = b"".join(pieces)
+        if not item and (self._marks > MAX_JSON_MARKS or len(self.data) > MAX_BYTES):
             much = f"{MAX_JSON_MARKS:,} values or {MAX_BYTES // 2**20} MiB"
             raise Malformed(f"a document of more than {much}", 1, 1, "split it, or use host ranges")
         return len(pieces) > 1
@@ -308,7 +288,7 @@ class _JsonItems:
         """Drop what has been read of a long text."""
         if self._rest is not None and self.at > MAX_BLANK:
             self._count(self.at)
-            self.text = self.text[self.at :]
+            self.data = self.data[self.at :]
             self._counted = self.at = 0
             self._forgot = True
 
@@ -319,10 +299,10 @@ class _JsonItems:
 
     def _place_from(self, at: int) -> tuple[int, int]:
         """Line and column of an offset behind the known place."""
-        lines = self.text.count("\n", self._counted, at)
-        if lines:
-            return self._line + lines, at - self.text.rindex("\n", self._counted, at)
-        return self._line, self._column + at - self._counted
+        lines = self.data.count(b"\n", self._counted, at)
+        start = self.data.rindex(b"\n", self._counted, at) + 1 if lines else self._counted
+        column = len(_text(self.data[start:at])) + (1 if lines else self._column)
+        return self._line + lines, column
 
     def _place(self, at: int) -> tuple[int, int]:
         if at < self._counted:  # only of a text of which nothing was forgotten
@@ -332,7 +312,7 @@ class _JsonItems:
 
     def _malformed(self, message: str, at: int | None = None) -> Malformed:
         """The fault of the text; of one that is held whole what ``json`` says."""
-        if self.source.rest is None and (faults := parse_json(self.source.text).faults):
+        if self.source.rest is None and (faults := parse_json(self.source).faults):
             return faults[0]
         return json_fault(message, *self._place(self.at if at is None else at))
 
@@ -356,3 +336,17 @@ class _JsonItems:
                 pass  # an exponent beyond what Decimal holds
         self._odd = True
         return None
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(written: bytes | memoryview) -> str:
+    return str(written, "utf-8", "surrogatepass")
+
+
+def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> bytes:
+    """What the pattern, which matches nothing, too, finds there."""
+    found = pattern.match(data, at)
+    return b"" if found is None else found.group()

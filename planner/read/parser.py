@@ -1,7 +1,7 @@
 """YAML and JSON texts as plain values, and the line and column of a path inside them.
 
-Values come from ``json.loads`` and from PyYAML's events. Only when there is something to report
-is a text read again to find its place. Nothing here knows what a document means.
+Values come from ``json.loads`` and from PyYAML's events. Only when there is something to report is a text
+read again to find its place, JSON as the YAML that it is, too. Nothing here knows what a document means.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from json.decoder import scanstring  # type: ignore[attr-defined]  # the stubs lack it
 from typing import Any
 
 import yaml
@@ -83,7 +82,7 @@ Visit = Callable[[Path, bool, int, int], None]
 def parse(source: Source) -> Parsed:
     """Every document of a whole text, or the faults. Never raises."""
     if source.format == "json" or _JSON_START.match(source.text):
-        parsed = parse_json(source.text)
+        parsed = parse_json(source)
         if not parsed.faults or must_be_json(source):
             return parsed
     return YamlReader(source).parsed()
@@ -94,7 +93,8 @@ def places(
 ) -> dict[tuple[Path, bool], tuple[int, int]]:
     """(line, column) of every wanted (path, at its field name), or of the nearest value around it."""
     missing = set(wanted)
-    result = dict.fromkeys(missing, (1, 1))
+    start = (source.line, source.column)
+    result = dict.fromkeys(missing, start)
     needed = {path[:length] for path, _ in missing for length in range(1, len(path) + 1)}
     found: dict[tuple[Path, bool], tuple[int, int]] = {}
 
@@ -105,16 +105,12 @@ def places(
             if not missing:
                 raise _AllFoundError
 
-    # Of a long text of JSON only the beginning is here; it may end in the middle of a word.
-    with suppress(_AllFoundError, json.JSONDecodeError):
-        if is_json(source):
-            _visit_json(source, visit)
-        else:
-            YamlReader(source, visit).parsed()
+    with suppress(_AllFoundError):
+        YamlReader(source, visit, json=is_json(source)).parsed()
     for path, at_key in result:
         around = [(path, True)] if at_key else []
         around += [(path[:length], False) for length in range(len(path), 0, -1)]
-        result[path, at_key] = next((found[one] for one in around if one in found), (1, 1))
+        result[path, at_key] = next((found[one] for one in around if one in found), start)
     return result
 
 
@@ -144,8 +140,8 @@ def is_json(source: Source) -> bool:
     return True
 
 
-def parse_json(text: str) -> Parsed:
-    """The one document of a JSON text, or the faults."""
+def parse_json(source: Source) -> Parsed:
+    """The one document of a JSON text, or of a part of one, or the faults."""
     doubtful = False
 
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -159,16 +155,34 @@ def parse_json(text: str) -> Parsed:
         nonlocal doubtful
         doubtful = True
 
+    value = None
     try:
         value = json.loads(
-            text, object_pairs_hook=build, parse_float=decimal, parse_constant=constant
+            source.text, object_pairs_hook=build, parse_float=decimal, parse_constant=constant
         )
     except json.JSONDecodeError as error:
-        return Parsed([], [json_fault(error.msg, error.lineno, error.colno)])
-    except (ValueError, RecursionError):  # a number or a nesting beyond Python's limits
-        return Parsed([], _json_faults(text).faults)
-    checked = _json_faults(text) if doubtful else Parsed([None])
-    return Parsed([value] if checked.documents else [], checked.faults)
+        return Parsed([], [json_fault(error.msg, *source.place(error.lineno, error.colno))])
+    except RecursionError:
+        return Parsed([], [nested_too_deep(*_too_deep(source))])
+    except ValueError:  # a number beyond Python's limits
+        doubtful = True
+    if not doubtful:
+        return Parsed([value])
+    form = YamlReader(source, json=True).parsed()
+    return Parsed([value] if form.documents else [], form.faults)
+
+
+def _too_deep(source: Source) -> tuple[int, int]:
+    """The place of the first bracket that is nested too deep."""
+    depth = 0
+    for found in _TEXT_OR_BRACKET.finditer(source.text):
+        depth += (found.group() in "[{") - (found.group() in "]}")
+        if depth > MAX_DEPTH + 1:
+            return source.place(*_line_and_column(source.text, found.start()))
+    return source.line, source.column
+
+
+_TEXT_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
 def json_fault(message: str, line: int, column: int) -> Malformed:
@@ -178,104 +192,13 @@ def json_fault(message: str, line: int, column: int) -> Malformed:
     return Malformed(f"not JSON: {reason}", line, column, hint)
 
 
-def json_form(source: Source) -> Parsed:
-    """The faults of form of a part of a text; a document only if the rest is sound."""
-    found = parse_json(source.text)
-    for fault in found.faults:
-        fault.line, fault.column = _moved(source, fault.line, fault.column)
-    return found
-
-
-def _moved(source: Source, line: int, column: int) -> tuple[int, int]:
-    """A place in a part of a text as a place in the whole."""
-    return line + source.line - 1, column + source.column - 1 if line == 1 else column
-
-
-def _json_faults(text: str) -> Parsed:
-    """What ``json`` accepts and documents may not have; a document only if the rest is sound."""
-    faults: list[Malformed] = []
-    names: dict[Path, set[str]] = {}
-
-    def found(start: int, what: str, hint: str) -> Malformed:
-        return Malformed(what, *_line_and_column(text, start), hint)
-
-    try:
-        for path, at_key, start, word in _json_items(text):
-            if at_key:
-                fields = names.setdefault(path[:-1], set())
-                if path[-1] in fields:
-                    faults.append(found(start, *_twice(str(path[-1]))))
-                fields.add(str(path[-1]))
-                if len(fields) > MAX_FIELDS:
-                    raise TooWide(*_line_and_column(text, start))
-            elif len(path) - 1 > MAX_DEPTH:
-                raise nested_too_deep(*_line_and_column(text, start))
-            elif word in ("NaN", "Infinity", "-Infinity"):
-                raise found(start, f"not JSON: {word} is no number", "write a finite number")
-            elif word not in ("", "true", "false", "null") and (wrong := _wrong_number(word)):
-                raise found(start, *wrong)
-            else:
-                names.pop(path, None)  # a duplicate field's object starts without names
-    except Malformed as fault:
-        return Parsed([], [*faults, fault])
-    return Parsed([None], faults)
-
-
-def _visit_json(source: Source, visit: Visit) -> None:
-    text = source.text
-    line, line_start, before = 1, 0, 0
-    for path, at_key, start, _ in _json_items(text, source.path):
-        newlines = text.count("\n", before, start)
-        if newlines:
-            line += newlines
-            line_start = text.rindex("\n", before, start) + 1
-        before = start
-        visit(path, at_key, *_moved(source, line, start - line_start + 1))
-
-
 def place_of_word(text: str, word: str) -> tuple[int, int]:
     """Line and column of the first number or constant of a JSON text that is written so."""
-    found = (start for _, _, start, one in _json_items(text) if one == word)
+    found = (one.start() for one in _TEXT_OR_WORD.finditer(text) if one.group() == word)
     return _line_and_column(text, next(found, 0))
 
 
-_BLANK = re.compile(r"[ \t\n\r]*")
-_WORD = re.compile(r"[^\s\[\]{},:\"]+|.", re.DOTALL)
-
-
-def _json_items(text: str, where: Path = (0,)) -> Iterator[tuple[Path, bool, int, str]]:
-    """(path, whether it is a field name, offset, word) of every name and value, in order.
-
-    ``word``: text of a number, true, false or null. The text is one that ``json`` accepts, at least
-    up to where it gave up.
-    """
-    path: list[str | int] = list(where)
-    is_name = False
-    at = 0
-    while len(path) >= len(where) and (at := match_end(_BLANK, text, at)) < len(text):
-        start, character = at, text[at]
-        at += 1
-        if character in "{[":
-            yield tuple(path), False, start, ""
-            is_name = character == "{"
-            path.append("" if is_name else 0)
-        elif character in "}]":
-            path.pop()
-            is_name = False
-        elif character == ",":
-            step = path[-1]
-            is_name = isinstance(step, str)
-            path[-1] = step + 1 if isinstance(step, int) else step
-        elif character == ":":
-            is_name = False
-        elif character == '"':
-            value, at = scanstring(text, at, False)  # noqa: FBT003  # control characters, too
-            if is_name:
-                path[-1] = value
-            yield tuple(path), is_name, start, ""
-        else:
-            at = match_end(_WORD, text, start)
-            yield tuple(path), False, start, text[start:at]
+_TEXT_OR_WORD = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\s\[\]{},:"]+', re.DOTALL)
 
 
 def match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
@@ -339,6 +262,12 @@ _CONSTANTS: dict[str, bool | None] = {
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NO_YAML = re.compile(
+    r"[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+"""Characters that libyaml refuses, or takes for the end of a line."""
+_HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+"""An escape of half a character, which libyaml refuses."""
 _STRING_TAGS = ("!", "tag:yaml.org,2002:str")
 _COLLECTION_TAGS = ("!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
@@ -354,12 +283,15 @@ def check_characters(source: Source) -> None:
 class YamlReader:
     """Builds every document of a YAML text: bounded depth and size, no tags, no Python objects.
 
-    What cannot be read is left out and becomes a fault; the reading goes on behind it.
+    What cannot be read is left out and becomes a fault; the reading goes on behind it. ``json``: the text
+    is one that ``json`` accepts, at least up to where it gave up; its faults and places are asked for,
+    not its values.
     """
 
-    def __init__(self, source: Source, visit: Visit | None = None) -> None:
+    def __init__(self, source: Source, visit: Visit | None = None, *, json: bool = False) -> None:
         self.source = source
         self.visit = visit
+        self.json = json
         self.faults: list[Malformed] = []
         self.fatal = False
         """Whether something was left out."""
@@ -387,12 +319,13 @@ class YamlReader:
         return self._read(item_by_item=True)
 
     def _read(self, *, item_by_item: bool = False) -> Iterator[Item]:
-        check_characters(self.source)
+        if not self.json:
+            check_characters(self.source)
         try:
             yield from self._documents(item_by_item=item_by_item)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            line, column = self.source.place(mark.line + 1, mark.column + 1) if mark else (1, 1)
             if error.problem == _TOO_DEEP:
                 raise nested_too_deep(line, column) from None
             what = _one_line(error.problem or error.context or "cannot be read")
@@ -402,7 +335,10 @@ class YamlReader:
             raise Malformed(f"not YAML: {_one_line(str(error))}", 1, 1) from None
 
     def _documents(self, *, item_by_item: bool) -> Iterator[Item]:
-        self.next_event: Callable[[], Any] = yaml.CSafeLoader(self.source.text).get_event
+        text = self.source.text
+        if self.json:  # what stands in texts is of no matter, as long as no place is another
+            text = _HALF.sub(r"\\ufffd", _NO_YAML.sub(" ", text))
+        self.next_event: Callable[[], Any] = yaml.CSafeLoader(text).get_event
         number = 0
         while (event := self.next_event()) is not None:
             if type(event) is yaml.DocumentStartEvent:
@@ -411,7 +347,8 @@ class YamlReader:
                 if item_by_item and type(event) is yaml.MappingStartEvent:
                     yield from self._listed(event, (number,))
                 else:
-                    yield self._item(self._whole(event, (number,), 0), (number,))
+                    path = (number,) if number else self.source.path
+                    yield self._item(self._whole(event, path, 0), path)
                 number += 1
 
     def _listed(self, event: Any, path: Path) -> Iterator[Item]:  # noqa: ANN401
@@ -458,14 +395,14 @@ class YamlReader:
     def _value(self, event: Any, path: Path, depth: int) -> object:  # noqa: ANN401  # untyped
         """The value that starts with the event; None for one that cannot be read."""
         self.values += 1
-        if self.values > MAX_VALUES:
+        if self.values > MAX_VALUES and not self.json:
             if self.values == MAX_VALUES + 1:
                 what = f"more than {MAX_VALUES:,} values in one document"
                 self._left_out(event, what, "use host ranges, or write JSON")
             self._skip(event)
             return None
         if self.visit is not None:
-            self.visit(path, False, *_place(event))  # noqa: FBT003
+            self.visit(path, False, *self._place(event))  # noqa: FBT003
         kind = type(event)
         if kind is yaml.ScalarEvent:
             value = self._scalar(event)
@@ -480,7 +417,7 @@ class YamlReader:
         tagged = event.tag is not None and event.tag not in _COLLECTION_TAGS
         if depth > MAX_DEPTH or tagged:
             if depth > MAX_DEPTH:
-                self._report(nested_too_deep(*_place(event)))
+                self._report(nested_too_deep(*self._place(event)))
             else:
                 self._left_out(event, *_tagged(event.tag))
             self._skip(event)
@@ -510,7 +447,7 @@ class YamlReader:
         depth = 0
         while True:
             if depth > MAX_SKIPPED_DEPTH:  # libyaml's time is quadratic in it
-                raise nested_too_deep(*_place(event))
+                raise nested_too_deep(*self._place(event))
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -528,9 +465,12 @@ class YamlReader:
         plain = event.tag is None and not event.style
         if plain and text in _CONSTANTS:
             return _CONSTANTS[text]
+        if plain and self.json and text.lstrip("-") in ("NaN", "Infinity"):
+            self._left_out(event, f"not JSON: {text} is no number", "write a finite number")
         if not plain or text[0] not in "+-.0123456789":
             return text
         number = int if _INTEGER.fullmatch(text) else Decimal if _DECIMAL.fullmatch(text) else None
+        number = Decimal if self.json else number
         if number is None:
             return text
         if (wrong := _wrong_number(text)) is not None:
@@ -538,8 +478,12 @@ class YamlReader:
             return None
         return number(text)
 
+    def _place(self, event: Any) -> tuple[int, int]:  # noqa: ANN401
+        mark = event.start_mark
+        return self.source.place(mark.line + 1, mark.column + 1)
+
     def _left_out(self, event: Any, what: str, hint: str) -> None:  # noqa: ANN401
-        self._report(Malformed(what, *_place(event), hint))
+        self._report(Malformed(what, *self._place(event), hint))
 
     def _report(self, fault: Malformed) -> None:
         """The first such fault is reported: others may follow from it."""
@@ -553,7 +497,7 @@ class YamlReader:
             self._left_out(event, _NEXT_DOCUMENT, "write --- on a line of its own above")
         elif not self.fatal and len(self.faults) < _MOST_FAULTS:
             what, hint = _twice(event.value)
-            self.faults.append(Malformed(what, *_place(event), hint))
+            self.faults.append(Malformed(what, *self._place(event), hint))
 
     def _fields(
         self,
@@ -577,11 +521,11 @@ class YamlReader:
                 continue
             self._scalar(event)  # checks its tag and the length of a number
             if len(fields) == MAX_FIELDS:
-                self._report(TooWide(*_place(event)))
+                self._report(TooWide(*self._place(event)))
             if name in fields:
-                self._twice(event, fields if not depth else ())
+                self._twice(event, fields if not depth and not self.json else ())
             if self.visit is not None:
-                self.visit((*path, name), True, *_place(event))  # noqa: FBT003
+                self.visit((*path, name), True, *self._place(event))  # noqa: FBT003
             yield name, self.next_event()
         for more in merged:  # own fields win, then those of the first object merged
             for name, value in more.items():
@@ -615,10 +559,6 @@ class YamlReader:
 
 _MOST_FAULTS = 20
 """Most faults kept of one document."""
-
-
-def _place(event: Any) -> tuple[int, int]:  # noqa: ANN401
-    return event.start_mark.line + 1, event.start_mark.column + 1
 
 
 def _tagged(tag: str) -> tuple[str, str]:

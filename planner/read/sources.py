@@ -76,6 +76,10 @@ class Source:
     column: int = 1
     path: tuple[str | int, ...] = (0,)
 
+    def place(self, line: int, column: int) -> tuple[int, int]:
+        """A place in this part of a text as a place in the whole."""
+        return line + self.line - 1, column + self.column - 1 if line == 1 else column
+
 
 def open_sources(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Source | Fault]:
     """Every text of the paths, each file once, or a fault for a file that is no text.

@@ -183,7 +183,6 @@ def test_an_object_that_is_too_large_to_be_read_is_refused_with_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(json_items, "MAX_OBJECT", 10_000)
-    monkeypatch.setattr(json_items, "_WINDOWS", (2**10, 2**13))  # all shorter, as they are
     monkeypatch.setattr(sources, "WHOLE_BYTES", 300)
     monkeypatch.setattr(sources, "_PIECE_BYTES", 1_000)
     large = evil(metadata={"annotations": {'a\\"b': '\\"' * 20_000}, "labels": MANY})
