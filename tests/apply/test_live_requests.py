@@ -20,9 +20,18 @@ import yaml
 from effort import HANG_S, examples
 from live_cluster import VARIABLE, Live
 from live_objects import TAINT
-from live_relay import Call
+from live_relay import Answer, Call, Forward
 from live_runs import Killer, killed, ran, run_words
-from played_kueue import CONSUMES, NODE_LABELS, PlayedKueue, Tree, all_over, come_and_go
+from played_kueue import (
+    CONSUMES,
+    NODE_LABELS,
+    REQUESTS,
+    PlayedKueue,
+    Tree,
+    all_over,
+    come_and_go,
+    true,
+)
 
 pytest_plugins = ("live_fixtures",)
 pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason="needs a real API server")
@@ -32,6 +41,8 @@ JOB = ("ConfigMap", "v1", "/api/v1/{}configmaps")
 
 BUSY = (429, 500, 502, 503, 504)
 """Of a server, or kubectl's proxy on the way, on a machine that is very busy: asked again."""
+
+TOLERATIONS = [{"key": TAINT, "operator": "Exists"}]
 
 CRDS = Path(__file__).parents[1] / "data" / "kueue_crds.yaml"
 
@@ -99,11 +110,48 @@ def test_gangs_of_kueue_come_and_go_on_a_real_api_server(live: Live, kueue: Play
         live.wait_until(all_bound, "all pods of Kueue to be bound")
         kueue.sound(live.pods().values(), revoked)
 
-    count, tolerations = examples(200, 20), [{"key": TAINT, "operator": "Exists"}]
-    come_and_go(count, chance, lambda: kueue, run, sound, tolerations=tolerations)
+    count = examples(200, 20)
+    come_and_go(count, chance, lambda: kueue, run, sound, tolerations=TOLERATIONS)
     kinds = ("PUT leases", "PATCH nodes", "PATCH provisioningrequests")
     wanted = {f"{when} {kind}" for when in ("before", "after") for kind in kinds}
     assert wanted <= struck.keys() or count < 200, struck
     assert ran(live, *words).code == 0
     assert labels(live) == []
     assert all_over(kueue)
+
+
+def test_an_answer_reaches_no_request_that_was_made_anew_under_its_name(
+    live: Live, kueue: PlayedKueue
+) -> None:
+    """Kueue tries again while the answer is on its way: the next run places what is asked then."""
+    kueue.submit("llama", (2, 8), tolerations=TOLERATIONS)
+    kueue.step()
+    (first,) = kueue.all(REQUESTS)
+    path = f"{REQUESTS.format(kueue.here)}/{first['metadata']['name']}"
+    answers = list[Answer | None]()
+
+    def anew(call: Call, forward: Forward) -> Answer | None:
+        if call.method != "PATCH" or "/provisioningrequests/" not in call.path:
+            return forward()
+        if not answers:
+            metadata = {key: first["metadata"][key] for key in ("name", "ownerReferences")}
+            kueue.api("DELETE", path, None, "")
+            kueue.api("POST", REQUESTS.format(kueue.here), first | {"metadata": metadata}, "")
+        answers.append(forward())
+        return answers[-1]
+
+    words = run_words(live, "--wait", "0s")
+    ran(live, *words, meddler=anew)
+    (second,) = kueue.all(REQUESTS)
+    assert (len(answers), second.get("status", {}).get("conditions")) == (1, None)
+    assert ran(live, *words).code == 0
+    (placed,) = kueue.all(REQUESTS)
+    assert (placed["metadata"]["uid"], true(placed, "Provisioned")) == (
+        second["metadata"]["uid"],
+        True,
+    )
+    mark = placed["status"]["provisioningClassDetails"]["gangplan.dev/placement-0"]
+    assert labels(live) == [{"gangplan.dev/placement-0": mark}] * 2
+    kueue.finish("llama")
+    assert ran(live, *words).code == 0
+    assert labels(live) == []
