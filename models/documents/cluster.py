@@ -183,8 +183,7 @@ class NodeDocument(Document):
                 what = (
                     f"the label {shown(own)} contradicts the domain {shown(value)} of level {level}"
                 )
-                hint = "remove the label: the domain implies it"
-                yield FieldError(("labels", label), what, hint)
+                yield FieldError(("labels", label), what, "remove the label: the domain implies it")
         for level, name in levels.items():
             if name in self.labels and level not in self.domains:
                 what = f"the label of level {level}, but no domain at that level"

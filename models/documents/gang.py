@@ -90,8 +90,7 @@ def slice_errors(
     for i, (small, large) in enumerate(pairwise((inner, *outer))):
         if large.size % small.size or large.size == small.size:
             what = f"slices of {large.size} pods around slices of {small.size}"
-            hint = f"write a multiple of {small.size}"
-            yield FieldError(("outerSlices", i, "size"), what, hint)
+            yield FieldError(("outerSlices", i, "size"), what, f"write a multiple of {small.size}")
 
 
 TolerationOperator = Literal["Equal", "Exists"]
@@ -731,8 +730,7 @@ def _near_errors(gang: GangDocument) -> Iterator[FieldError]:
     path: Path = ("spec", "near", "gangs")
     names = gang.spec.near.gangs
     if not 0 < len(names) <= MAX_NEAR:
-        what = f"near to {plural(len(names), 'gang')}"
-        yield FieldError(path, what, f"name 1 to {MAX_NEAR}")
+        yield FieldError(path, f"near to {plural(len(names), 'gang')}", f"name 1 to {MAX_NEAR}")
     if gang.metadata.name in names:
         at = names.index(gang.metadata.name)
         yield FieldError((*path, at), "a gang cannot be near itself", "name another gang")

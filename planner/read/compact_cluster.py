@@ -180,8 +180,7 @@ def _cluster(
             entry.fault(("metadata", "uid"), what, "plan one cluster at a time")
         uid = uid or own
     name = min(entry.document.metadata.name for entry in entries)
-    ordered = tuple(nodes[key] for key in sorted(nodes))
-    return Cluster(name, levels, ordered, uid, _budgets(entries))
+    return Cluster(name, levels, tuple(nodes[key] for key in sorted(nodes)), uid, _budgets(entries))
 
 
 def _budgets(entries: Sequence[Entry[ClusterDocument]]) -> tuple[DisruptionBudget, ...]:

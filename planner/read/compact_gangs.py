@@ -245,8 +245,7 @@ class GangReader:
             if (namespace, name) not in self.budgets:
                 what = f"unknown disruption budget {shown(name)} of namespace {shown(namespace)}"
                 known = [own for place, own in self.budgets if place == namespace]
-                hint = suggestion(name, known, "its budgets")
-                entry.fault((*path, "budgets", i), what, hint)
+                entry.fault((*path, "budgets", i), what, suggestion(name, known, "its budgets"))
 
     def _node(self, entry: GangEntry, path: Path, pod: PodDocument | PlannedDocument) -> int | None:
         """Where it runs or is planned; an unknown node is reported."""
@@ -353,10 +352,9 @@ class GangReader:
                 entry.fault((*path, "gpus", i), what, "a GPU belongs to at most one pod")
                 break
             elif partitioned >> gpu & 1:
-                what = f"GPU {gpu} of node {shown(node.name)} is partitioned"
                 entry.fault(
                     (*path, "gpus", i),
-                    what,
+                    f"GPU {gpu} of node {shown(node.name)} is partitioned",
                     "a pod holds an instance of it, or the node has no `mig`",
                 )
 

@@ -100,8 +100,7 @@ class _Places:
 
     def _missing(self, entry: QueueEntry, path: Path, what: str, hint: str) -> None:
         if self._observed:
-            subject = f"queue {entry.document.metadata.name}"
-            self._remarks.add(subject, GONE.format(what), GONE_HINT)
+            self._remarks.add(f"queue {entry.document.metadata.name}", GONE.format(what), GONE_HINT)
         else:
             entry.fault(path, f"unknown {what}", hint)
 
@@ -151,8 +150,7 @@ def _check_levels(entry: QueueEntry, merged: MergedCluster) -> None:
     levels = [*(level.name for level in merged.cluster.levels), NODE_LEVEL]
     for path, level in entry.document.level_names():
         if level not in levels:
-            hint = suggestion(level, levels, "levels")
-            entry.fault(path, f"unknown level {shown(level)}", hint)
+            entry.fault(path, f"unknown level {shown(level)}", suggestion(level, levels, "levels"))
 
 
 def _check_parents(by_name: Mapping[str, QueueEntry]) -> set[str]:

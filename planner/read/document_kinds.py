@@ -12,6 +12,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from pydantic import BaseModel
+
 from models.documents.base import API_VERSION, Path, Read, suggestion
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
@@ -24,7 +26,6 @@ from planner.read.json_items import read_items
 from planner.read.kube.lookup import Tree, items, mapping, text
 from planner.read.parser import TOO_DEEP, Item
 from planner.read.sources import (
-    Malformed,
     Source,
     is_hived,
     is_node_records,
@@ -47,15 +48,15 @@ COMPACT_KINDS = frozenset({"Cluster", "Gang", "Policy", "Plan"})
 by its group, for other schedulers have that kind too."""
 
 
-def is_object(tree: Tree) -> bool:
-    """Whether a document is a Kubernetes object or a typed list of them."""
-    kind, version = tree.get("kind"), tree.get("apiVersion")
-    if not isinstance(kind, str) or not isinstance(version, str) or not kind or not version:
+def is_object(tree: object) -> TypeGuard[Tree]:
+    """Whether a document is a Kubernetes object or a typed list of them, and no plain List."""
+    if not isinstance(tree, dict):
+        return False
+    kind, version = text(tree, "kind"), text(tree, "apiVersion")
+    if kind in (None, "List") or version is None:
         return False
     group = version.rpartition("/")[0]
-    if group == OWN_GROUP:
-        return False
-    return kind not in COMPACT_KINDS or group.endswith(".k8s.io")
+    return group != OWN_GROUP and (kind not in COMPACT_KINDS or group.endswith(".k8s.io"))
 
 
 def is_compact(tree: Tree) -> bool:
@@ -66,18 +67,13 @@ def is_compact(tree: Tree) -> bool:
 
 def as_object(tree: Tree) -> Tree | None:
     """A Pod or Node without a readable kind or apiVersion, by its fields; None for anything else."""
-    if is_object(tree) or is_compact(tree):
-        return None
     kind = text(tree, "kind")
-    if kind not in ("Pod", "Node"):
-        if kind is not None:
-            return None
-        if items(tree, "spec", "containers"):
-            kind = "Pod"
-        elif mapping(tree, "status", "allocatable") or mapping(tree, "status", "capacity"):
-            kind = "Node"
-        else:
-            return None
+    if kind is None and items(tree, "spec", "containers"):
+        kind = "Pod"
+    elif kind is None and any(mapping(tree, "status", one) for one in ("allocatable", "capacity")):
+        kind = "Node"
+    if kind not in ("Pod", "Node") or is_object(tree) or is_compact(tree):
+        return None
     return {**tree, "kind": kind, "apiVersion": "v1"}
 
 
@@ -88,17 +84,19 @@ def subject_of(tree: Tree) -> str:
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
-KINDS = ("Cluster", "Gang", "Policy", "Queue")
+KINDS: dict[str, tuple[type[BaseModel], str]] = {
+    "Cluster": (ClusterDocument, "clusters"),
+    "Gang": (GangDocument, "gangs"),
+    "Policy": (PolicyDocument, "policies"),
+    "Queue": (QueueDocument, "queues"),
+}
+"""Our kinds: their documents, and where ``Documents`` has them."""
+
 MAX_LISTS = 8
 """Deepest List in a List."""
 
 MAX_WAITING = 20_000
 """Most items that do not say what they are in a list that says it after them."""
-
-
-def _is_object(tree: object) -> TypeGuard[Tree]:
-    """Whether it is a Kubernetes object or a typed list of them, and no plain List."""
-    return isinstance(tree, dict) and tree.get("kind") != "List" and is_object(tree)
 
 
 @dataclass(slots=True)
@@ -124,7 +122,6 @@ class Documents:
 
     @property
     def gatherer(self) -> Gatherer:
-        """Collects Kubernetes objects."""
         if self._gatherer is None:
             # only where there is one
             from planner.read.kube.object_bounds import ObjectReducer
@@ -166,16 +163,17 @@ class Documents:
                     waiting.clear()
                 if item.tree is not None:  # `---` with nothing below it
                     self._document(item, source, 0)
-        except Malformed as fault:
+        except InputError as error:
             empty = False
-            self.findings.malformed(source, fault)
+            self.findings.placed += error.faults
         if empty:
-            hint = f"write a {', '.join(KINDS[:-1])} or {KINDS[-1]} into it, or remove it"
+            *most, last = KINDS
+            hint = f"write a {', '.join(most)} or {last} into it, or remove it"
             self.findings.fault(Fault("no document in this file", hint, source.name, 1, 1))
 
     def _take(self, where: str, header: Tree, written: bytes) -> bool:
         """Keep an item of a list as it is written, if it is an object like most."""
-        if is_object(header) and header["kind"] != "List":
+        if is_object(header):
             version, kind = header["apiVersion"], header["kind"].removesuffix("List")
         else:
             from planner.read.kube.decoders import head  # only where there may be objects
@@ -189,20 +187,19 @@ class Documents:
         """An item of a list. One that only the list can tell waits until that says what it holds."""
         tree, header = item.tree, item.header
         assert header is not None
-        if is_object(header) and header.get("kind") != "List":
+        if is_object(header):
             self.gatherer.add_item(tree, header, item.path[-1], source.name, item.oddities)
-        elif waiting is None or header.get("kind") == "List" or _is_object(tree):
+        elif waiting is None or header.get("kind") == "List" or is_object(tree):
             self._document(item, source, 1)
         else:
             if len(waiting) >= MAX_WAITING:
                 what = f"a list of more than {MAX_WAITING:,} items before its kind"
-                raise Malformed(what, 1, 1, "write the kind first")
+                raise InputError(source.fault(what, (1, 1), "write the kind first"))
             part = item.part()
             item.part = lambda: part
             waiting.append(item)
 
     def _document(self, item: Item, source: Source, depth: int) -> None:
-        """A document, or an item of a List."""
         tree = item.tree
         if item.form is None and isinstance(tree, dict) and tree.get("apiVersion") == API_VERSION:
             kind = tree.get("kind")
@@ -213,15 +210,14 @@ class Documents:
             finding = Finding(item.part(), item.path, "nested too deep to be read", None)
             self.unrecognised.append((f"item {item.path[-1]} of {source.name}", finding))
             return
-        if _is_object(tree):
+        if is_object(tree):
             self.gatherer.add(tree, source.name, item.oddities, listed=item.listed)
             return
         part = item.part()
         ours = not isinstance(tree, dict) or tree.get("kind") == "List" or is_compact(tree)
-        if item.form is not None and (not depth or ours or _is_object(tree)):
+        if item.form is not None and (not depth or ours or is_object(tree)):
             form = item.form()
-            for fault in form.faults:
-                self.findings.malformed(source, fault)
+            self.findings.placed += form.faults
             if not form.documents:
                 return
         for path, document in self._unwrap(part, tree, item.path, depth):
@@ -239,7 +235,7 @@ class Documents:
                 self.unrecognised.append((source.name, finding))
             else:
                 self.findings.add(finding)
-        elif is_object(tree) and tree.get("kind") != "List":
+        elif is_object(tree):
             self.gatherer.add(tree, source.name)
         elif is_hived(tree) or (not depth and is_slurm_output(tree)):
             self._of_system(source, tree)
@@ -254,7 +250,6 @@ class Documents:
                 yield from self._unwrap(source, item, (*path, "items", i), depth + 1)
 
     def _of_system(self, source: Source, tree: dict[str, Any]) -> None:
-        """A document of another system."""
         if not is_hived(tree):
             if self._reads("slurm", source):
                 self._slurm_state().add(source, tree)
@@ -270,7 +265,6 @@ class Documents:
         return False
 
     def _slurm_state(self) -> SlurmState:
-        """What Slurm's commands wrote, of all files."""
         if self.slurm is None:
             from planner.read.slurm.assembly import SlurmState  # only where there is one
 
@@ -298,8 +292,7 @@ class Documents:
         try:
             self.topologies.append((source, read_topology(source)))
         except InputError as error:
-            for fault in error.faults:
-                self.findings.fault(fault)
+            self.findings.placed += error.faults
 
     def _is_list(self, source: Source, tree: dict[str, object], path: Path, depth: int) -> bool:
         for name in tree:
@@ -325,7 +318,7 @@ class Documents:
         if kind == "Plan" and not source.named:
             self.remarks.add(source.name, "a Plan is not an input; it is skipped")
             return
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             what, hint = _unknown(tree)
             at = (*path, "kind") if "kind" in tree else path
             nothing = "kind" not in tree and "apiVersion" not in tree
@@ -337,26 +330,18 @@ class Documents:
             return
         if version != API_VERSION:
             at = (*path, "apiVersion") if "apiVersion" in tree else path
-            what = (
-                f"apiVersion: {described(version)} is not read for kind {kind}"
-                if "apiVersion" in tree
-                else f"a {kind} without apiVersion"
-            )
+            what = f"a {kind} without apiVersion"
+            if "apiVersion" in tree:
+                what = f"apiVersion: {described(version)} is not read for kind {kind}"
             self._fault(source, at, what, f"write apiVersion: {API_VERSION}")
             tree = {**tree, "apiVersion": API_VERSION}
-        self._validate(source, path, tree, str(kind))
+        self._validate(source, path, tree, kind)
 
     def _validate(self, source: Source, path: Path, tree: dict[str, object], kind: str) -> None:
-        into: dict[str, tuple[type[Any], list[Any], Read | None]] = {
-            "Cluster": (ClusterDocument, self.clusters, self._known),
-            "Gang": (GangDocument, self.gangs, self._known),
-            "Queue": (QueueDocument, self.queues, None),
-            "Policy": (PolicyDocument, self.policies, None),
-        }
-        model, entries, known = into[kind]
-        entry = validate(model, tree, source, path, self.findings, known)
+        model, name = KINDS[kind]
+        entry = validate(model, tree, source, path, self.findings, self._known)
         if entry is not None:
-            entries.append(entry)
+            getattr(self, name).append(entry)
 
     def _fault(
         self, source: Source, path: Path, what: str, hint: str | None, *, at_key: bool = False
@@ -379,5 +364,4 @@ def _unknown(tree: dict[str, object]) -> tuple[str, str]:
         return f"kind: expected text, not {described(kind)}", f"kinds: {kinds}"
     if version is None or version == API_VERSION:
         return f"unknown kind {shown(kind)}", suggestion(kind, (*KINDS, "List"), "kinds")
-    what = f"kind {shown(kind)} of {shown(str(version))} is not read"
-    return what, f"kinds: {kinds}"
+    return f"kind {shown(kind)} of {shown(str(version))} is not read", f"kinds: {kinds}"

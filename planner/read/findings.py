@@ -14,7 +14,7 @@ from models.documents.base import Path
 from models.units import shortened, shown_of
 from planner.errors import Fault, InputError
 from planner.read.parser import places
-from planner.read.sources import Malformed, Source, printable
+from planner.read.sources import Source, printable
 
 MAX_REMARKS = 100_000
 """Most remarks kept; the rest are counted."""
@@ -64,8 +64,7 @@ class Remarks:
             subjects.setdefault((remark.what, remark.hint), []).append(remark.subject)
         lines = []
         for (what, hint), about in subjects.items():
-            more = max(0, self.alike[what, hint] - MAX_ALIKE)
-            named = _subjects_text(about, more)
+            named = _subjects_text(about, max(0, self.alike[what, hint] - MAX_ALIKE))
             lines.append(f"{named}: {what}" + (f" (hint: {hint})" if hint else ""))
         if self.left_out:
             lines.append(f"and {self.left_out:,} more remarks")
@@ -135,9 +134,6 @@ class Findings:
     def add(self, finding: Finding) -> None:
         if not self.full:
             self.unplaced.append(finding)
-
-    def malformed(self, source: Source, fault: Malformed) -> None:
-        self.fault(fault.fault(source.name))
 
     def fault(self, fault: Fault) -> None:
         if not self.full:

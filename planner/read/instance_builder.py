@@ -230,7 +230,6 @@ def build(
         schedulers,
         default_max_gangs(sum(gang.running for gang in gangs)),
     )
-    tenants = {entry.document.key for entry in cluster.gangs}
     instance = with_granted_run_times(
         in_gpu_units(
             Instance(
@@ -241,7 +240,7 @@ def build(
                 starts=EmptyStarts,
             )
         ),
-        tenants,
+        {entry.document.key for entry in cluster.gangs},
     )
     gangs = limit_queues(paused(instance), instance.policy.queue_limit, documents.remarks)
     instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))

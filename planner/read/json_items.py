@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from models.documents.base import MAX_FIELDS, Path
+from planner.errors import Fault, InputError
 from planner.read.parser import (
     MAX_DEPTH,
     MAX_NUMBER_DIGITS,
@@ -30,7 +31,7 @@ from planner.read.parser import (
     nested_too_deep,
     parse_json,
 )
-from planner.read.sources import MAX_BYTES, Malformed, Source, whole
+from planner.read.sources import MAX_BYTES, Source, whole
 
 MAX_OBJECT = 32 * 2**20
 """Longest item of a long text that is read whole. An API server stores at most 1.5 MiB of an object,
@@ -62,7 +63,7 @@ def read_items(source: Source, take: Take) -> Iterator[Item]:
     """Every document of a text: the items of a list, then the list without them; else the document.
 
     An item that ``take`` takes is left out. An item is valid until the next is asked for.
-    Raises Malformed, MissingPathError.
+    Raises InputError, MissingPathError.
     """
     if is_json(source):
         return _JsonItems(source, take).read()
@@ -97,7 +98,7 @@ class _JsonItems:
             tree, oddities = self._value(item=False)
             yield self._item(tree, oddities, 0, (0,))
         if self._next():
-            raise self._malformed("Extra data")
+            raise InputError(self._malformed("Extra data"))
 
     def _document(self) -> Iterator[Item]:
         tree: dict[str, Any] = {}
@@ -105,10 +106,12 @@ class _JsonItems:
         listed = False
         for _ in self._each("}"):
             if self._next() != '"':
-                raise self._malformed("Expecting property name enclosed in double quotes")
+                raise InputError(
+                    self._malformed("Expecting property name enclosed in double quotes")
+                )
             name, _ = self._value(item=False)
             if self._next() != ":":
-                raise self._malformed("Expecting ':' delimiter")
+                raise InputError(self._malformed("Expecting ':' delimiter"))
             self.at += 1
             if name in tree:
                 oddities[ODD] = None
@@ -136,7 +139,7 @@ class _JsonItems:
             yield number
             number, following = number + 1, self._next()
             if following not in (",", end):
-                raise self._malformed("Expecting ',' delimiter")
+                raise InputError(self._malformed("Expecting ',' delimiter"))
             self.at += 1
 
     def _items(self, header: dict[str, Any]) -> Iterator[Item]:
@@ -165,9 +168,8 @@ class _JsonItems:
 
         doubtful = bool(oddities) or self._wide
         if doubtful and self._forgot and path == (0,):
-            fault = Malformed(
-                f"a list that {ODD}", *self._place(end), "put it into a file of its own"
-            )
+            hint = "put it into a file of its own"
+            fault = self.source.fault(f"a list that {ODD}", self._place(end), hint)
             return Item(tree, path, lambda: self.source, oddities, lambda: Parsed([], [fault]))
         return Item(tree, path, part, oddities, (lambda: parse_json(part())) if doubtful else None)
 
@@ -208,7 +210,7 @@ class _JsonItems:
             except json.JSONDecodeError as error:
                 if self._odd or "control character" not in error.msg:
                     at = self.at + len(_bytes(written[: error.pos]))
-                    raise self._malformed(error.msg, at) from None
+                    raise InputError(self._malformed(error.msg, at)) from None
             except RecursionError:
                 self.at += len(_bytes(written))
                 return None, (TOO_DEEP,)
@@ -218,7 +220,7 @@ class _JsonItems:
         return tree, (ODD,) if self._odd else ()
 
     def _unsound_value(self) -> bytes:
-        """The next value up to where its brackets are closed. Raises Malformed if that is nowhere."""
+        """The next value up to where its brackets are closed. Raises InputError if that is nowhere."""
         at = too_deep = self.at
         if self.data[at : at + 1] not in (b"[", b"{"):
             return _match(_SCALAR, self.data, at)
@@ -231,7 +233,7 @@ class _JsonItems:
                 if not self._beyond() and self._grow(item=True):
                     continue
                 if too_deep > self.at:
-                    raise nested_too_deep(*self._place_from(too_deep))
+                    raise InputError(nested_too_deep(self.source, self._place_from(too_deep)))
                 return self.data[self.at :]
             at, size = found.end(), 0 if word[:1] == b'"' else len(word)
             brackets += size
@@ -241,15 +243,15 @@ class _JsonItems:
             if depth <= 0:
                 return self.data[self.at : at + depth]
             if brackets > MAX_ITEM_MARKS:
-                raise nested_too_deep(*self._place_from(too_deep))
+                raise InputError(nested_too_deep(self.source, self._place_from(too_deep)))
 
-    def _too_large(self) -> Malformed:
+    def _too_large(self) -> InputError:
         """The fault of an item without end."""
         what = (
             f"an item of more than {MAX_ITEM_MARKS:,} values or {MAX_OBJECT // 2**20} Mi characters"
         )
         hint = "leave it out: no object of an API server is so large"
-        return Malformed(what, *self._place_from(self.at), hint)
+        return InputError(self.source.fault(what, self._place_from(self.at), hint))
 
     def _next(self) -> str:
         """The next character that is not blank; "" at the end."""
@@ -259,7 +261,7 @@ class _JsonItems:
                 self.at = end
                 return chr(self.data[end])
             if end - self.at > MAX_BLANK:
-                raise self._malformed("too many blanks")
+                raise InputError(self._malformed("too many blanks"))
             if not self._grow(item=True):
                 self.at = end
                 return ""
@@ -281,7 +283,8 @@ class _JsonItems:
         self.data = b"".join(pieces)
         if not item and (self._marks > MAX_JSON_MARKS or len(self.data) > MAX_BYTES):
             much = f"{MAX_JSON_MARKS:,} values or {MAX_BYTES // 2**20} MiB"
-            raise Malformed(f"a document of more than {much}", 1, 1, "split it, or use host ranges")
+            hint = "split it, or use host ranges"
+            raise InputError(self.source.fault(f"a document of more than {much}", (1, 1), hint))
         return len(pieces) > 1
 
     def _forget(self) -> None:
@@ -310,11 +313,11 @@ class _JsonItems:
         self._count(at)
         return self._line, self._column
 
-    def _malformed(self, message: str, at: int | None = None) -> Malformed:
+    def _malformed(self, message: str, at: int | None = None) -> Fault:
         """The fault of the text; of one that is held whole what ``json`` says."""
         if self.source.rest is None and (faults := parse_json(self.source).faults):
             return faults[0]
-        return json_fault(message, *self._place(self.at if at is None else at))
+        return json_fault(message, self.source, self._place(self.at if at is None else at))
 
     def _fields(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)

@@ -121,8 +121,7 @@ def _from_documents(texts: Sequence[Source], path: str) -> tuple[ServerModel, ..
     found = []
     for source in texts:
         parsed = parse(source)
-        for malformed in parsed.faults:
-            findings.malformed(source, malformed)
+        findings.placed += parsed.faults
         for place, tree in _models(parsed.documents):
             entry = validate(ServerModelDocument, tree, source, place, findings)
             if entry is not None:

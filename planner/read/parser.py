@@ -18,7 +18,8 @@ import yaml
 
 from models.documents.base import MAX_FIELDS, Path
 from models.units import shown
-from planner.read.sources import Malformed, Source
+from planner.errors import Fault, InputError
+from planner.read.sources import Source
 
 MAX_DEPTH = 64
 """Deepest nesting of lists and objects."""
@@ -53,7 +54,7 @@ class Parsed:
     """The documents of a text and the faults of its form."""
 
     documents: list[object] = field(default_factory=list)
-    faults: list[Malformed] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -161,9 +162,9 @@ def parse_json(source: Source) -> Parsed:
             source.text, object_pairs_hook=build, parse_float=decimal, parse_constant=constant
         )
     except json.JSONDecodeError as error:
-        return Parsed([], [json_fault(error.msg, *source.place(error.lineno, error.colno))])
+        return Parsed([], [json_fault(error.msg, source, source.place(error.lineno, error.colno))])
     except RecursionError:
-        return Parsed([], [nested_too_deep(*_too_deep(source))])
+        return Parsed([], [nested_too_deep(source, _too_deep(source))])
     except ValueError:  # a number beyond Python's limits
         doubtful = True
     if not doubtful:
@@ -178,35 +179,30 @@ def _too_deep(source: Source) -> tuple[int, int]:
     for found in _TEXT_OR_BRACKET.finditer(source.text):
         depth += (found.group() in "[{") - (found.group() in "]}")
         if depth > MAX_DEPTH + 1:
-            return source.place(*_line_and_column(source.text, found.start()))
+            return source.place(*line_and_column(source.text, found.start()))
     return source.line, source.column
 
 
 _TEXT_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
-def json_fault(message: str, line: int, column: int) -> Malformed:
+def json_fault(message: str, source: Source, place: tuple[int, int]) -> Fault:
     """The fault of a text that is not JSON; ``message``: of ``json``."""
     reason = message[0].lower() + message[1:].removesuffix(" at")
     hint = "check the commas, quotes and brackets near this place"
-    return Malformed(f"not JSON: {reason}", line, column, hint)
+    return source.fault(f"not JSON: {reason}", place, hint)
 
 
 def place_of_word(text: str, word: str) -> tuple[int, int]:
     """Line and column of the first number or constant of a JSON text that is written so."""
     found = (one.start() for one in _TEXT_OR_WORD.finditer(text) if one.group() == word)
-    return _line_and_column(text, next(found, 0))
+    return line_and_column(text, next(found, 0))
 
 
 _TEXT_OR_WORD = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\s\[\]{},:"]+', re.DOTALL)
 
 
-def match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return at if found is None else found.end()
-
-
-def _line_and_column(text: str, at: int) -> tuple[int, int]:
+def line_and_column(text: str, at: int) -> tuple[int, int]:
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
@@ -234,22 +230,9 @@ _FIRST, _LATER = ("apiVersion", "kind"), frozenset({"metadata", "spec"})
 _NEXT_DOCUMENT = "a second document starts here, and the line '---' before it is missing"
 
 
-def _twice(name: str) -> tuple[str, str]:
-    return f"the field {shown(name)} appears twice", "remove one of the two"
-
-
-class TooWide(Malformed):
-    """An object of too many fields, which an API server may have written."""
-
-    def __init__(self, line: int, column: int) -> None:
-        super().__init__(
-            f"an object of more than {MAX_FIELDS:,} fields", line, column, "use a list"
-        )
-
-
-def nested_too_deep(line: int, column: int) -> Malformed:
+def nested_too_deep(source: Source, place: tuple[int, int]) -> Fault:
     what = f"nested more than {MAX_DEPTH} levels deep"
-    return Malformed(what, line, column, "no document needs so many")
+    return source.fault(what, place, "no document needs so many")
 
 
 # YAML 1.1 turns NO, on, 010, 12:30 and dates into other values. Here only true, false, null and
@@ -273,11 +256,11 @@ _COLLECTION_TAGS = ("!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 def check_characters(source: Source) -> None:
-    """Raises Malformed for a character that no YAML has, in what is here of the text."""
+    """Raises InputError for a character that no YAML has, in what is here of the text."""
     if (bad := _FORBIDDEN.search(source.text)) is not None:
         what = f"not YAML: the control character {shown(bad.group())}"
         hint = "remove it, or write it as an escape in double quotes"
-        raise Malformed(what, *_line_and_column(source.text, bad.start()), hint)
+        raise InputError(source.fault(what, line_and_column(source.text, bad.start()), hint))
 
 
 class YamlReader:
@@ -292,9 +275,9 @@ class YamlReader:
         self.source = source
         self.visit = visit
         self.json = json
-        self.faults: list[Malformed] = []
-        self.fatal = False
-        """Whether something was left out."""
+        self.faults: list[Fault] = []
+        self.odd = self.fatal = False
+        """Whether something is there that no API server writes; whether something was left out."""
         self.anchors: dict[str, tuple[object, int] | None] = {}
         """Value and number of values of each anchor; None while it is being built."""
         self.values = 0
@@ -310,12 +293,12 @@ class YamlReader:
                 result.faults += form.faults
                 if not form.documents:
                     break
-        except Malformed as fault:
-            result.faults.append(fault)
+        except InputError as error:
+            result.faults += error.faults
         return result
 
     def items(self) -> Iterator[Item]:
-        """Every document, those in a list one at a time. Raises Malformed."""
+        """Every document, those in a list one at a time. Raises InputError."""
         return self._read(item_by_item=True)
 
     def _read(self, *, item_by_item: bool = False) -> Iterator[Item]:
@@ -325,14 +308,15 @@ class YamlReader:
             yield from self._documents(item_by_item=item_by_item)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            line, column = self.source.place(mark.line + 1, mark.column + 1) if mark else (1, 1)
+            place = self.source.place(mark.line + 1, mark.column + 1) if mark else (1, 1)
             if error.problem == _TOO_DEEP:
-                raise nested_too_deep(line, column) from None
+                raise InputError(nested_too_deep(self.source, place)) from None
             what = _one_line(error.problem or error.context or "cannot be read")
             hint = next(hint for said, hint in _HINTS.items() if said in what)
-            raise Malformed(f"not YAML: {what}", line, column, hint) from None
+            raise InputError(self.source.fault(f"not YAML: {what}", place, hint)) from None
         except yaml.YAMLError as error:
-            raise Malformed(f"not YAML: {_one_line(str(error))}", 1, 1) from None
+            what = f"not YAML: {_one_line(str(error))}"
+            raise InputError(self.source.fault(what, (1, 1))) from None
 
     def _documents(self, *, item_by_item: bool) -> Iterator[Item]:
         text = self.source.text
@@ -363,7 +347,7 @@ class YamlReader:
                 continue
             listed = True
             fields[name] = []
-            outside = (self.values, self.faults, self.fatal)
+            outside = (self.values, self.faults, self.odd, self.fatal)
             number = 0
             while type(event := self.next_event()) is not yaml.SequenceEndEvent:
                 where = (*path, name, number)
@@ -371,14 +355,14 @@ class YamlReader:
                 item.header = fields
                 yield item
                 number += 1
-            self.values, self.faults, self.fatal = outside
+            self.values, self.faults, self.odd, self.fatal = outside
         item = self._item(fields, path)
         item.listed = listed
         yield item
 
     def _begin(self) -> None:
         self.values = self.aliased = 0
-        self.faults, self.fatal = [], False
+        self.faults, self.odd, self.fatal = [], False, False
 
     def _whole(self, event: Any, path: Path, depth: int) -> object:  # noqa: ANN401
         self._begin()
@@ -388,9 +372,8 @@ class YamlReader:
         faults, fatal = self.faults, self.fatal
         if not faults:
             return Item(tree, path, lambda: self.source)
-        odd = (ODD,) if any(not isinstance(fault, TooWide) for fault in faults) else ()
         form = Parsed([] if fatal else [None], faults)
-        return Item(tree, path, lambda: self.source, odd, lambda: form)
+        return Item(tree, path, lambda: self.source, (ODD,) * self.odd, lambda: form)
 
     def _value(self, event: Any, path: Path, depth: int) -> object:  # noqa: ANN401  # untyped
         """The value that starts with the event; None for one that cannot be read."""
@@ -417,7 +400,7 @@ class YamlReader:
         tagged = event.tag is not None and event.tag not in _COLLECTION_TAGS
         if depth > MAX_DEPTH or tagged:
             if depth > MAX_DEPTH:
-                self._report(nested_too_deep(*self._place(event)))
+                self._report(nested_too_deep(self.source, self._place(event)))
             else:
                 self._left_out(event, *_tagged(event.tag))
             self._skip(event)
@@ -447,7 +430,7 @@ class YamlReader:
         depth = 0
         while True:
             if depth > MAX_SKIPPED_DEPTH:  # libyaml's time is quadratic in it
-                raise nested_too_deep(*self._place(event))
+                raise InputError(nested_too_deep(self.source, self._place(event)))
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -483,12 +466,13 @@ class YamlReader:
         return self.source.place(mark.line + 1, mark.column + 1)
 
     def _left_out(self, event: Any, what: str, hint: str) -> None:  # noqa: ANN401
-        self._report(Malformed(what, *self._place(event), hint))
+        self._report(self.source.fault(what, self._place(event), hint))
 
-    def _report(self, fault: Malformed) -> None:
+    def _report(self, fault: Fault, *, odd: bool = True) -> None:
         """The first such fault is reported: others may follow from it."""
         if not self.fatal:
             self.faults.append(fault)
+            self.odd |= odd
         self.fatal = True
 
     def _twice(self, event: Any, document: Collection[str]) -> None:  # noqa: ANN401
@@ -496,8 +480,8 @@ class YamlReader:
         if event.value in _FIRST and not _LATER.isdisjoint(document):
             self._left_out(event, _NEXT_DOCUMENT, "write --- on a line of its own above")
         elif not self.fatal and len(self.faults) < _MOST_FAULTS:
-            what, hint = _twice(event.value)
-            self.faults.append(Malformed(what, *self._place(event), hint))
+            self.odd, what = True, f"the field {shown(event.value)} appears twice"
+            self.faults.append(self.source.fault(what, self._place(event), "remove one of the two"))
 
     def _fields(
         self,
@@ -521,7 +505,9 @@ class YamlReader:
                 continue
             self._scalar(event)  # checks its tag and the length of a number
             if len(fields) == MAX_FIELDS:
-                self._report(TooWide(*self._place(event)))
+                what = f"an object of more than {MAX_FIELDS:,} fields"
+                fault = self.source.fault(what, self._place(event), "use a list")
+                self._report(fault, odd=False)  # an API server may have written it
             if name in fields:
                 self._twice(event, fields if not depth and not self.json else ())
             if self.visit is not None:
@@ -543,8 +529,7 @@ class YamlReader:
     def _alias(self, event: Any) -> object:  # noqa: ANN401
         target = self.anchors.get(event.anchor)
         if target is None:
-            inside = event.anchor in self.anchors
-            what = "an alias inside itself:" if inside else "unknown alias"
+            what = "an alias inside itself:" if (event.anchor in self.anchors) else "unknown alias"
             hint = "an alias repeats an anchor (&name) written in full before it"
             self._left_out(event, f"{what} {shown(event.anchor)}", hint)
             return None

@@ -44,26 +44,12 @@ GZIP_MAGIC = b"\x1f\x8b"
 Format = Literal["json", "yaml", "either"]
 
 
-class Malformed(Exception):  # noqa: N818  # it is about the text, not the program
-    """A text that cannot be read: what is wrong, where, and a hint."""
-
-    def __init__(self, what: str, line: int, column: int, hint: str | None = None) -> None:
-        super().__init__(what)
-        self.what = what
-        self.line = line
-        self.column = column
-        self.hint = hint
-
-    def fault(self, name: str) -> Fault:
-        return Fault(self.what, self.hint, name, self.line, self.column)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """One text and its name in messages. ``named``: the user named the file, not its folder.
 
     ``rest``: what follows ``text`` in a long file, a piece at a time and only once; it raises
-    Malformed and MissingPathError. A source may be a part of a file: ``line`` and ``column`` are
+    InputError and MissingPathError. A source may be a part of a file: ``line`` and ``column`` are
     where it starts, ``path`` is where its value is in the documents of the file.
     """
 
@@ -75,6 +61,9 @@ class Source:
     line: int = 1
     column: int = 1
     path: tuple[str | int, ...] = (0,)
+
+    def fault(self, what: str, place: tuple[int, int], hint: str | None = None) -> Fault:
+        return Fault(what, hint, self.name, *place)
 
     def place(self, line: int, column: int) -> tuple[int, int]:
         """A place in this part of a text as a place in the whole."""
@@ -98,12 +87,13 @@ def open_sources(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Sourc
 
 
 def whole(source: Source) -> Source:
-    """The source with all of its text. Raises Malformed beyond MAX_BYTES, MissingPathError."""
+    """The source with all of its text. Raises InputError beyond MAX_BYTES, MissingPathError."""
     text = source.text
     for piece in source.rest or ():
         text += piece
         if len(text) > MAX_BYTES:
-            raise Malformed(f"more than {MAX_BYTES // 2**20} MiB of YAML", 1, 1, "write JSON")
+            what = f"more than {MAX_BYTES // 2**20} MiB of YAML"
+            raise InputError(source.fault(what, (1, 1), "write JSON"))
     return replace(source, text=text, rest=None)
 
 
@@ -198,18 +188,18 @@ def _refusal(name: str, stdin: BinaryIO | None) -> Fault | None:
 def _source(name: str, stdin: BinaryIO | None, opened: ExitStack, *, named: bool) -> Source | Fault:
     """The text of a file: whole, or its beginning and the rest. Raises MissingPathError."""
     shown_as = STDIN if name == "-" else name
-    pieces = _pieces(name, stdin, opened)
+    pieces = _pieces(name, shown_as, stdin, opened)
     try:
         text = next(pieces)
         more = next(pieces, None)
-    except Malformed as fault:
-        return fault.fault(shown_as)
+    except InputError as error:
+        return error.faults[0]
     rest = None if more is None else chain([more], pieces)
     return Source(shown_as, text, _format(name), named, rest)
 
 
-def _pieces(name: str, stdin: BinaryIO | None, opened: ExitStack) -> Iterator[str]:
-    """The text of a file, the first piece the longest. Raises Malformed, MissingPathError."""
+def _pieces(name: str, shown_as: str, stdin: BinaryIO | None, opened: ExitStack) -> Iterator[str]:
+    """The text of a file, the first piece the longest. Raises InputError, MissingPathError."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     place = (1, 1)
     size = WHOLE_BYTES
@@ -225,10 +215,10 @@ def _pieces(name: str, stdin: BinaryIO | None, opened: ExitStack) -> Iterator[st
             place = _place_after(place, text)
             size = _PIECE_BYTES
     except UnicodeDecodeError as error:
-        raise _not_utf8(error, place) from None
+        raise InputError(_not_utf8(error, place, shown_as)) from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
         hint = "pack it again, or give it unpacked"
-        raise Malformed("not a whole gzip file", 1, 1, hint) from None
+        raise InputError(Fault("not a whole gzip file", hint, shown_as, 1, 1)) from None
     except OSError as error:
         raise MissingPathError(_unreadable(name, error)) from error
 
@@ -239,7 +229,7 @@ def _place_after(place: tuple[int, int], text: str) -> tuple[int, int]:
     return place[0] + lines, column
 
 
-def _not_utf8(error: UnicodeDecodeError, place: tuple[int, int]) -> Malformed:
+def _not_utf8(error: UnicodeDecodeError, place: tuple[int, int], name: str) -> Fault:
     """The fault of a text of which all before ``place`` has been decoded."""
     raw = bytes(error.object)  # bytes that an earlier piece ended with come first
     what, hint = (
@@ -248,7 +238,7 @@ def _not_utf8(error: UnicodeDecodeError, place: tuple[int, int]) -> Malformed:
     )
     if place == (1, 1) and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         what = "not UTF-8, but UTF-16 or UTF-32"
-    return Malformed(what, *_place_after(place, raw[: error.start].decode("utf-8")), hint)
+    return Fault(what, hint, name, *_place_after(place, raw[: error.start].decode("utf-8")))
 
 
 def _unpacked(name: str, stdin: BinaryIO | None, opened: ExitStack) -> io.BufferedIOBase:

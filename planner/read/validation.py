@@ -226,5 +226,4 @@ def real_path(tree: Any, error: Any) -> tuple[Path, bool]:  # noqa: ANN401  # pl
         ):
             path.append(step)
             here = here[step]  # type: ignore[index]  # a name in a dict, a position in a list
-    at_key = error["type"] in _UNKNOWN or error["loc"][-1:] == ("[key]",)
-    return tuple(path), at_key
+    return tuple(path), (error["type"] in _UNKNOWN or error["loc"][-1:] == ("[key]",))

@@ -233,8 +233,7 @@ class SlurmJobs:
             elif (job_id := number(one, "job_id")) is None or job_id < 0:
                 what = f"a job whose job_id is {described(one.get('job_id'))}"
                 where = (*path, "job_id") if "job_id" in one else path
-                hint = "every job of squeue has a number"
-                self.findings.add(Finding(source, where, what, hint))
+                self.findings.add(Finding(source, where, what, "every job of squeue has a number"))
             else:
                 self._add_job(one, job_id)
         changed = number(tree, "last_update")

@@ -1,4 +1,4 @@
-"""A Slurm topology file: its lines, each with its place, and the levels and domains that they define.
+"""A Slurm topology file: its lines, and the levels and domains that they define.
 
 Blocks and groups of blocks, or a tree of switches. Levels are widest first; of a tree they are counted from
 the nodes, so leaf switches are the innermost. A block is not taken for an NVLink domain. Node names are
@@ -7,13 +7,13 @@ matched as written.
 
 from __future__ import annotations
 
-import bisect
 import re
-import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
 from models.documents.base import NAME_HINT, suggestion
 from models.documents.cluster import MAX_LEVELS, Level
@@ -24,7 +24,7 @@ from planner.errors import Fault
 from planner.read.findings import Findings, Remark, Remarks
 from planner.read.kube.lookup import is_name
 from planner.read.level_domains import Domains
-from planner.read.parser import match_end
+from planner.read.parser import line_and_column
 from planner.read.slurm.fields import pieces
 from planner.read.sources import Source, printable
 
@@ -37,9 +37,10 @@ MAX_LINKS = 500_000
 MAX_HEIGHT = 64
 """Most switches above one another: bounds the work, far above any network."""
 
-_PAIR = re.compile(r'([A-Za-z0-9_.]+)[ \t]*=[ \t]*("[^"]*"|[^\s"=]+)?(?=\s|$)')
-_BLANK = re.compile(r"\s*")
-_COMMENT = re.compile(r"(?<!\\)#")
+_PAIR = re.compile(r'([A-Za-z0-9_.]+)[ \t]*=[ \t]*("[^"]*"|[^\s"=]+)?(?=\s|$)\s*')
+_LINE = re.compile(r"\S[^\n]*")
+_DROPPED = re.compile(r"\\[^\S\n]*(?:(?<!\\)#[^\n]*)?(?:\n|\Z)|(?<!\\)#[^\n]*")
+"""The end of a line that goes on in the next one, and comments."""
 
 SWITCH, BLOCK, SIZES = "SwitchName", "BlockName", "BlockSizes"
 BLOCK_LEVEL = "block"
@@ -90,8 +91,7 @@ def with_slurm_levels(cluster: Cluster, topology: SlurmTopology, remarks: Remark
         return cluster
     if cluster.levels and cluster.levels != topology.levels:
         names = ", ".join(level.name for level in cluster.levels)
-        what = f"its levels go before those of the Cluster ({names})"
-        remarks.add(topology.source, what)
+        remarks.add(topology.source, f"its levels go before those of the Cluster ({names})")
 
     def moved(node: Node) -> Node:
         if node.model is not None and node.name not in topology.domains:
@@ -111,17 +111,14 @@ def remark_alone(node: str, remarks: Remarks) -> None:
     remarks.add(f"node {node}", "is not in the topology file: it is alone at every level")
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """A value as written, and its place."""
+class _Word(NamedTuple):
+    """A value as written, and where it is in the text without comments."""
 
     text: str
-    line: int
-    column: int
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Domain:
+class _Domain(NamedTuple):
     """A switch or a block, and the host lists of what is below it."""
 
     name: _Word
@@ -129,21 +126,11 @@ class _Domain:
     switches: _Word | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line, continued ones joined: ``starts`` are (offset, line) of its parts."""
-
-    text: str
-    starts: tuple[tuple[int, int], ...]
-
-    def word(self, offset: int, text: str = "") -> _Word:
-        """What is written at an offset."""
-        start, line = self.starts[bisect.bisect_right(self.starts, (offset, sys.maxsize)) - 1]
-        return _Word(text, line, 1 + offset - start)
-
-
 class _Reader:
-    """``domains``: of each kind, in the order of the file. ``counted``: names in host lists so far."""
+    """``starts``: (offset in ``text``, which has no comments; offset in the source) of its parts.
+
+    ``domains``: of each kind, in the order of the file. ``counted``: names in host lists so far.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -152,6 +139,13 @@ class _Reader:
         self.domains: dict[str, list[_Domain]] = {SWITCH: [], BLOCK: []}
         self.sizes: _Word | None = None
         self.counted = Counter[str]()
+        self.text, self.starts = "", [(0, 0)]
+        parts, end, length = [], 0, 0
+        for dropped in _DROPPED.finditer(source.text):
+            parts.append(source.text[end : dropped.start()])
+            length, end = length + len(parts[-1]), dropped.end()
+            self.starts.append((length, end))
+        self.text = "".join([*parts, source.text[end:]])
 
     def topology(self) -> SlurmTopology:
         self._read()
@@ -165,53 +159,54 @@ class _Reader:
         elif blocks:
             found = self._of_blocks(blocks)
         elif not self.findings:
-            self._fault(_Word("", 1, 1), "no switch or block in this file", _NO_NODES)
+            self._fault(None, "no switch or block in this file", _NO_NODES)
         if not self.findings and not found.domains:
-            self._fault(_Word("", 1, 1), "no node in this topology file", _NO_NODES)
+            self._fault(None, "no node in this topology file", _NO_NODES)
         if self.findings:
             self.findings.raise_all()
         return replace(found, remarks=tuple(self.remarks.all))
 
-    def _fault(self, at: _Word, what: str, hint: str | None) -> None:
-        self.findings.fault(Fault(what, hint, self.source.name, at.line, at.column))
+    def _fault(self, word: _Word | None, what: str, hint: str | None) -> None:
+        line, column = 1, 1
+        if word is not None:
+            length, start = self.starts[
+                bisect_right(self.starts, (word.at, len(self.source.text))) - 1
+            ]
+            line, column = line_and_column(self.source.text, start + word.at - length)
+        self.findings.fault(Fault(what, hint, self.source.name, line, column))
 
     # ---- lines
 
     def _read(self) -> None:
-        for line in _lines(self.source):
-            if max(len(line.text), len(line.starts)) > MAX_LINE:  # parts may be empty
-                what = f"a line of more than {MAX_LINE:,} characters"
-                self._fault(line.word(0), what, "use host ranges")
+        for line in _LINE.finditer(self.text):
+            at = _Word("", line.start())
+            if len(line[0]) > MAX_LINE:
+                self._fault(at, f"a line of more than {MAX_LINE:,} characters", "use host ranges")
                 return
-            start = match_end(_BLANK, line.text, 0)
-            if start == len(line.text):
-                continue
-            if (pairs := self._pairs(line, start)) is not None:
-                self._define(pairs, line.word(start))
+            if (pairs := self._pairs(*line.span())) is not None:
+                self._define(pairs, at)
             if self.findings.full:
                 return
             if sum(map(len, self.domains.values())) > MAX_NAMES:
-                what = f"more than {MAX_NAMES:,} switches or blocks"
-                self._fault(line.word(start), what, "leave some out")
+                self._fault(at, f"more than {MAX_NAMES:,} switches or blocks", "leave some out")
                 return
 
-    def _pairs(self, line: _Line, start: int) -> dict[str, tuple[str, _Word]] | None:
+    def _pairs(self, at: int, end: int) -> dict[str, tuple[str, _Word]] | None:
         """Keys as written and values, by key in lower case; None for a malformed line."""
         pairs: dict[str, tuple[str, _Word]] = {}
-        at = start
-        while at < len(line.text):
-            found = _PAIR.match(line.text, at)
+        while at < end:
+            here, found = _Word("", at), _PAIR.match(self.text, at, end)
             if found is None:
-                what = f"expected Key=Value, not {shown(line.text[at:].split()[0])}"
-                self._fault(line.word(at), what, "write it like SwitchName=s1 Nodes=node[01-16]")
+                what = f"expected Key=Value, not {shown(self.text[at:end].split()[0])}"
+                self._fault(here, what, "write it like SwitchName=s1 Nodes=node[01-16]")
                 return None
             key = found[1]
             if key.lower() in pairs:
-                self._fault(line.word(at), f"{key} appears twice on this line", "remove one")
+                self._fault(here, f"{key} appears twice on this line", "remove one")
                 return None
-            place = found.start(2) if found[2] else at
-            pairs[key.lower()] = (key, line.word(place, (found[2] or "").strip('"')))
-            at = match_end(_BLANK, line.text, found.end())
+            value = _Word(found[2].strip('"'), found.start(2)) if found[2] else here
+            pairs[key.lower()] = (key, value)
+            at = found.end()
         return pairs
 
     def _define(self, pairs: dict[str, tuple[str, _Word]], at: _Word) -> None:
@@ -237,8 +232,7 @@ class _Reader:
         elif is_name(name.text):
             self.domains[kind].append(_Domain(name, nodes, switches))
         else:
-            what = f"{shown(name.text)} cannot be the name of a domain"
-            self._fault(name, what, NAME_HINT)
+            self._fault(name, f"{shown(name.text)} cannot be the name of a domain", NAME_HINT)
 
     def _define_sizes(self, value: _Word) -> None:
         words = value.text.split(",")
@@ -382,8 +376,7 @@ class _Reader:
             return
         for child in self._names(listed, MAX_LINKS, "links between switches", "leave some out"):
             if child not in switches:
-                enough = self.findings.enough
-                hint = None if enough else suggestion(child, switches, "switches")
+                hint = None if self.findings.enough else suggestion(child, switches, "switches")
                 self._fault(listed, f"switch {shown(child)} is not defined", hint)
                 return
             yield child
@@ -398,8 +391,7 @@ class _Reader:
         heights: dict[str, int] = {}
         try:
             for name in TopologicalSorter(children).static_order():
-                below = (heights[child] for child in children[name])
-                heights[name] = 1 + max(below, default=0)
+                heights[name] = 1 + max((heights[child] for child in children[name]), default=0)
         except CycleError as error:
             name = next(name for name in switches if name in error.args[1])
             what = f"switch {shown(name)} is below itself"
@@ -410,26 +402,6 @@ class _Reader:
             what = f"switch {shown(high)} heads more than {MAX_HEIGHT} levels of switches"
             self._fault(switches[high].name, what, "leave out levels that place nothing")
         return heights if high is None else None
-
-
-def _lines(source: Source) -> Iterator[_Line]:
-    """The lines without comments, those that end in a backslash joined with the next."""
-    parts: list[str] = []
-    starts: list[tuple[int, int]] = []
-    length = 0
-    for number, raw in enumerate(source.text.split("\n"), 1):
-        part = raw.removesuffix("\r")
-        comment = _COMMENT.search(part)
-        part = part[: comment.start()] if comment else part
-        starts.append((length, number))
-        continued = part.rstrip().endswith("\\")
-        parts.append(part.rstrip()[:-1] if continued else part)
-        length += len(parts[-1])
-        if not continued or max(length, len(starts)) > MAX_LINE:
-            yield _Line("".join(parts), tuple(starts))
-            parts, starts, length = [], [], 0
-    if starts:
-        yield _Line("".join(parts), tuple(starts))
 
 
 def _group(names: Sequence[str], block: int, per: int, size: int) -> str:

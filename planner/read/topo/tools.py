@@ -141,8 +141,7 @@ def _check_labels(table: Table) -> None:
         raise table.fault(what, f"the most is {MAX_GPUS} GPUs and {MAX_NICS} NICs")
     if gpus != tuple(f"GPU{g}" for g in range(len(gpus))):
         columns = " ".join(label for label in table.labels if _GPU.fullmatch(label))
-        what = f"the columns {columns} are not GPU0, GPU1, ... in order"
-        raise table.fault(what, _WHOLE)
+        raise table.fault(f"the columns {columns} are not GPU0, GPU1, ... in order", _WHOLE)
     for label in [label for label in nics if nics.count(label) > 1][:1]:
         raise table.fault(f"two columns are labelled {label}", _WHOLE)
 
