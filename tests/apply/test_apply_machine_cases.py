@@ -103,7 +103,8 @@ class Story:
         for name, more in deeds.get("change", {}).items():
             world.change(("default", name), **{key: frozen(one) for key, one in more.items()})
         for name, more in deeds.get("node", {}).items():
-            world.nodes[name] = replace(world.nodes[name], **more)
+            node = world.nodes.pop(name)
+            world.nodes |= {} if more is None else {name: replace(node, **more)}
         for name in deeds.get("recreate", ()):
             world.recreates = {("default", name)}
         for name in (*deeds.get("delete", ()), *deeds.get("recreate", ())):

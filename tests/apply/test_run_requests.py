@@ -238,6 +238,22 @@ def test_a_gang_whose_pods_could_take_each_others_room_is_told_so(memory: Benche
     assert bound(bench, "uneven") == ["n0", "n1"]
 
 
+def test_a_gang_that_waits_is_told_when_it_is_expected_to_start(memory: Benches) -> None:
+    """The pod that runs ends after an hour at 09:03; each change of the message is a write: up to ten minutes."""
+    bench = memory(beside_kueue(1))
+    words = ("--policy", bench.file("policy.json", "Policy", {"reservations": {}}))
+    bench.cluster.advance(180)
+    bench.cluster.gang_of_pods("now", 1, activeDeadlineSeconds=3600)
+    bench.ran(*words)
+    kueue(bench).submit("next", (1, 8))
+    kueue(bench).step()
+    bench.ran(*words)
+    kueue(bench).step()
+    (check,) = kueue(bench).one(WORKLOADS, "job-next")["status"]["admissionChecks"]
+    assert check["message"].endswith("; expected to start at 2026-11-20T09:10:00Z")
+    assert check["message"] == told(bench, "next")
+
+
 def test_nobody_comes_where_pods_that_are_to_come_could_take_more(memory: Benches) -> None:
     """Of a gang of three on two nodes, each with room for two, two might come where one was planned."""
     bench = memory(beside_kueue(2))
