@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apiserver import Call, FakeCluster
+from apiserver import Answer, Call, FakeCluster
 from apply_runs import TOLERATE, a_cluster, bench
 
+from models.apply.session import LANES
 from planner.cluster import lock as locking
 from planner.cluster.retry import MIN_LEFT_S, RetryingTransport
 from planner.cluster.transport import JSON, LOST, ApiRequest, Reply, Tree
@@ -111,3 +112,46 @@ def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
             for pod in cluster.pods()
             if pod["metadata"]["name"].startswith("slow")
         )
+
+
+@pytest.mark.parametrize(
+    ("slept", "fate", "says"),
+    [
+        (6, "another holds it", "the lock is lost: it was taken over"),
+        (6, "it is gone", "the lock is lost"),
+        (46, "no renewal", "the lock could not be renewed in time"),
+        (43, "no renewal", ""),
+    ],
+)
+def test_a_run_begins_nothing_once_its_lock_is_not_surely_its_own(
+    slept: int, fate: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one of a minute, of which 15 s have to be left; what lanes have begun by then, they end."""
+    cluster = a_cluster(gangs=[(f"g{number}", 1, 1) for number in range(24)])
+    clock: Any = cluster.clock
+    monkeypatch.setitem(locking.acquire.__kwdefaults__, "clock", clock)
+    lease, struck = ("Lease", "gangplan"), list[str]()
+
+    def taken(tree: Tree) -> Tree:
+        return tree | {"spec": tree["spec"] | {"holderIdentity": "somebody/else"}}
+
+    def meddle(call: Call) -> Answer | None:
+        if not struck and call.method == "PATCH" and "/pods/" in call.path:
+            struck.append(call.path)
+            clock.now += slept
+            if fate == "another holds it":
+                cluster.change(*lease, taken, namespace="gangplan-system")
+            elif fate == "it is gone":
+                cluster.remove(*lease, namespace="gangplan-system")
+        elif struck and call.method == "PUT" and "/leases/" in call.path:
+            return (500, {"kind": "Status", "code": 500}, {}) if fate == "no renewal" else None
+        return None
+
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        plan = made.plan()
+        cluster.before.append(meddle)
+        said = made.apply(plan)
+        started = sum(node is not None for node in made.bound().values())
+    assert (said.code, says in said.err) == (7 if says else 0, True), said.err
+    assert (started <= LANES) == bool(says)
+    assert started == 24 or says

@@ -239,7 +239,7 @@ def test_a_gang_whose_pods_could_take_each_others_room_is_told_so(memory: Benche
 
 
 def test_a_gang_that_waits_is_told_when_it_is_expected_to_start(memory: Benches) -> None:
-    """The pod that runs ends after an hour at 09:03; each change of the message is a write: up to ten minutes."""
+    """What runs ends after an hour, at 09:03; each change of the message is a write: up to ten minutes."""
     bench = memory(beside_kueue(1))
     words = ("--policy", bench.file("policy.json", "Policy", {"reservations": {}}))
     bench.cluster.advance(180)
