@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from building import build, gang, node, switched
 from comparing import differences
+from conftest import RunCli
 from effort import briefly, examples, first_fast
 from exhaustive import plan
 from tiny import busy
@@ -36,6 +39,8 @@ from planner.search.improve.making_room import steps_by_making_room
 from planner.search.ledger import Ledger
 from planner.search.solve import solve
 from planner.show.console import Console
+
+DATA = Path(__file__).parents[1] / "data"
 
 KINDS = {
     "anything": (),
@@ -191,6 +196,30 @@ def test_free_gpus_of_nodes_that_take_no_pods_are_told_apart() -> None:
     closed = {cause: own for cause, own in found.items() if cause in ("not ready", "cordoned")}
     assert closed == {"not ready": {1: 8}, "cordoned": {2: 8}}
     assert found["unhealthy"] == {3: 2}
+
+
+def test_free_gpus_are_stranded_for_every_reason_that_there_is(cli: RunCli) -> None:
+    """Of ``thin`` one GPU lacks cpu (64 for 9 a GPU), and 7 are too few for a pod of 8, as on ``sick``."""
+    done = cli("audit", str(DATA / "stranded.yaml"), "-o", "json")
+    found = json.loads(done.out)
+    names = {one["cause"]: one["detail"].rpartition(": ")[2] for one in found["stranded"]}
+    assert {one["cause"]: one["gpus"] for one in found["stranded"]} == {
+        **dict.fromkeys(("not ready", "cordoned", "not selected", "tainted", "spare"), 8),
+        "node": 14,
+        "unhealthy": 1,
+        "cpu or memory": 1,
+    }
+    assert names == {
+        "not ready": "down",
+        "cordoned": "shut",
+        "not selected": "other",
+        "tainted": "tainted",
+        "spare": "spare-2",
+        "node": "sick, thin",
+        "unhealthy": "sick",
+        "cpu or memory": "thin",
+    }
+    assert found["gpus"] == {"installed": 64, "held": 0, "free": 64, "stranded": 56}
 
 
 @pytest.mark.parametrize("seed", first_fast(range(4), 2))
