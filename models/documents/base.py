@@ -469,32 +469,14 @@ OfferedMiB = Annotated[int, *_in_MiB(math.floor)]
 """The same, rounded down."""
 
 
-class Units(int):
-    """An amount that the reader of another dialect has in units already, as an instance has it."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        """Not like the number of a quantity: ``read_once`` tells values apart by it."""
-        return f"Units({int(self)})"
-
-
 def _in_units(units: Callable[[str, Fraction], int]) -> AfterValidator:
-    def convert(amounts: dict[str, Fraction | Units]) -> dict[str, int]:
-        return {
-            name: int(value) if isinstance(value, Units) else units(name, value)
-            for name, value in amounts.items()
-        }
+    def convert(amounts: dict[str, Fraction]) -> dict[str, int]:
+        return {name: units(name, value) for name, value in amounts.items()}
 
     return AfterValidator(convert)
 
 
-_Amounts = Mapped[
-    LabelKey,
-    Annotated[
-        int, PlainValidator(lambda v: v if isinstance(v, Units) else _quantity(v)), _QUANTITY
-    ],
-]
+_Amounts = Mapped[LabelKey, Annotated[int, PlainValidator(_quantity), _QUANTITY]]
 _TEXTS = PlainSerializer(
     lambda amounts: {name: quantity_text(name, units) for name, units in amounts.items()},
     return_type=dict[str, str],

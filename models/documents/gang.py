@@ -18,7 +18,6 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     Tag,
-    WrapValidator,
     model_serializer,
     model_validator,
 )
@@ -480,9 +479,6 @@ class RoleDocument(Document):
         Many[Many[NodeExpression]],
         AfterValidator(SharedAffinity),
         read_once(),
-        WrapValidator(
-            lambda value, read: value if isinstance(value, SharedAffinity) else read(value)
-        ),
     ] = omitted((), "Any of these terms must hold, all expressions of one")
     tolerations: Many[Toleration] = ()
     mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")

@@ -1,6 +1,6 @@
-"""The Clusters of the input, whatever they were read from, as one list of Cluster documents.
+"""The Clusters of the input, whatever they were read from.
 
-Kubernetes objects and Slurm topology files become Cluster documents. A Cluster without levels takes
+Slurm's output and topology files become Cluster documents. A Cluster without levels takes
 over those that were found.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from models.documents.cluster import HOSTNAME_LABEL
+from models.documents.cluster import HOSTNAME_LABEL, Level
 from models.documents.gang import GangDocument
 from models.hardware import FindModel, ServerModel, slug
 from models.instance.policy import Policy
@@ -61,7 +61,7 @@ def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> C
     result = ClusterInput(documents.clusters, find, gangs, topology=topology)
     result.now = None if slurm is None else slurm.jobs.now
     if base is not None:
-        result.clusters = [base, *_adopt_levels(documents.clusters, base)]
+        result.clusters = [base, *_adopt_levels(documents.clusters, base.document.spec.levels)]
         result.topology = None
         if topology is not None or base.document.spec.levels:
             source = "the Policy" if topology is None else topology.source
@@ -115,9 +115,10 @@ def _kubernetes(
         )
     own |= {one.document.metadata.name: one.document.spec.parent for one in documents.queues}
     made, partial = assemble(documents, objects, policy, find, topology, own, pinned)
-    made.clusters += _adopt_levels(documents.clusters, made.clusters[0])
+    assert made.base is not None, "it was read of objects"
+    made.clusters += _adopt_levels(documents.clusters, made.base.levels)
     if partial:
-        _add_gpu_labels(documents.clusters, partial, made.find)
+        _add_gpu_labels(documents.clusters, partial, find)
     return made
 
 
@@ -137,7 +138,7 @@ def _add_gpu_labels(
     entries: Sequence[ClusterEntry], partial: Collection[str], find: FindModel
 ) -> None:
     """Add to compact nodes the labels of the GPU resources that Kubernetes pods request."""
-    from planner.read.kube.node_documents import assumed_gpu_labels  # only where there are objects
+    from planner.read.kube.node_builder import assumed_gpu_labels  # only where there are objects
 
     for entry in entries:
         own = {slug(one.name): one.vendor for one in entry.document.spec.server_models}
@@ -206,10 +207,10 @@ def _check_policy_models(documents: Documents, find: FindModel) -> None:
                 entry.fault(at, what, ServerModels(find).hint(choice.model))
 
 
-def _adopt_levels(entries: Sequence[ClusterEntry], base: ClusterEntry) -> list[ClusterEntry]:
-    """Clusters that state no levels take over those of the base."""
+def _adopt_levels(entries: Sequence[ClusterEntry], levels: tuple[Level, ...]) -> list[ClusterEntry]:
+    """Clusters that state no levels take over these."""
     for entry in entries:
         if not entry.document.spec.levels:
-            spec = entry.document.spec.model_copy(update={"levels": base.document.spec.levels})
+            spec = entry.document.spec.model_copy(update={"levels": levels})
             entry.document = entry.document.model_copy(update={"spec": spec})
     return list(entries)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from models.documents.base import FieldError, Path, made, similar, suggestion, within
-from models.documents.cluster import ClusterDocument, DisruptionBudget, Level, NodeDocument
+from models.documents.cluster import ClusterDocument, Level, NodeDocument
 from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
 from models.documents.server import nic_errors, out_of_range
@@ -35,7 +35,9 @@ ClusterEntry = Entry[ClusterDocument]
 
 @dataclass(slots=True)
 class ClusterInput:
-    """Every Cluster, found ones first; gangs and queues of Kubernetes; the catalogue and inferred models.
+    """Every Cluster, found ones first; gangs and queues of other systems; the catalogue and inferred models.
+
+    ``base``, ``made``: the cluster and the gangs of Kubernetes, as an instance has them.
 
     ``topology``: whose levels replace those of the merged Cluster. ``left_out``: waiting pods of other
     schedulers that are not planned, by scheduler. ``schedulers``: of all pods. ``now``: when the input was
@@ -52,6 +54,8 @@ class ClusterInput:
     schedulers: frozenset[str] = frozenset()
     queues: list[Entry[QueueDocument]] = field(default_factory=list)
     now: int | None = None
+    base: Cluster | None = None
+    made: Sequence[Gang] = ()
 
 
 def models_first(models: Mapping[str, ServerModel], find: FindModel) -> FindModel:
@@ -132,33 +136,39 @@ Place = tuple[Entry[ClusterDocument], int]
 
 @dataclass(slots=True)
 class MergedCluster:
-    """The merged cluster, and the place of each node: entry and position in its nodes."""
+    """The merged cluster, and the place of each node that a document states: entry and position."""
 
     cluster: Cluster
     places: dict[str, Place] = field(default_factory=dict)
 
+    def names_model(self, node: str) -> bool:
+        """Whether the document of a node names a server model, known or not."""
+        entry, i = self.places.get(node, (None, 0))
+        return entry is not None and entry.document.spec.nodes[i].model is not None
+
 
 def merge_clusters(
-    entries: Sequence[Entry[ClusterDocument]], models: ServerModels
+    entries: Sequence[ClusterEntry], models: ServerModels, base: Cluster | None = None
 ) -> MergedCluster:
-    """One Cluster of all documents; needs at least one."""
+    """One Cluster of all documents and of ``base``; needs at least one."""
     for entry in entries:
         entry.report_errors(entry.document.field_errors())
         models.add(entry)
-    levels = _levels(entries)
-    _check_number(entries)
-    nodes: dict[str, Node] = {}
+    if base is None:
+        first = entries[0].document
+        base = Cluster(first.metadata.name, first.spec.levels, (), first.metadata.uid)
+    _check_number(entries, len(base.nodes))
+    nodes = {node.name: node for node in base.nodes}
     places: dict[str, Place] = {}
     for entry in entries:
         for i, document in enumerate(entry.document.spec.nodes):
             model = _model(document, entry, ("spec", "nodes", i), models)
-            _expand(_node(document, model, levels), document, (entry, i), nodes, places)
-    return MergedCluster(_cluster(entries, levels, nodes), places)
+            _expand(_node(document, model, base.levels), document, (entry, i), nodes, places)
+    return MergedCluster(_cluster(entries, base, nodes), places)
 
 
-def _check_number(entries: Sequence[Entry[ClusterDocument]]) -> None:
+def _check_number(entries: Sequence[ClusterEntry], total: int) -> None:
     """Raises InputError at the node entry that goes beyond MAX_NAMES, before any is expanded."""
-    total = 0
     for entry in entries:
         for i, document in enumerate(entry.document.spec.nodes):
             total += host_count(document.name)
@@ -168,46 +178,29 @@ def _check_number(entries: Sequence[Entry[ClusterDocument]]) -> None:
                 entry.findings.raise_all()
 
 
-def _cluster(
-    entries: Sequence[Entry[ClusterDocument]], levels: tuple[Level, ...], nodes: dict[str, Node]
-) -> Cluster:
-    """The first name in sort order; one uid at most."""
-    uid: str | None = None
+def _cluster(entries: Sequence[ClusterEntry], base: Cluster, nodes: dict[str, Node]) -> Cluster:
+    """The first name in sort order; one uid at most. Levels, and budgets of one name, must agree."""
+    uid, budgets = base.uid, {one.key: one for one in base.budgets}
+    names = ", ".join(level.name for level in base.levels) or "none"
     for entry in entries:
-        own = entry.document.metadata.uid
-        if own is not None and uid is not None and own != uid:
-            what = f"this cluster is {shown(own)}, another document's is {shown(uid)}"
-            entry.fault(("metadata", "uid"), what, "plan one cluster at a time")
-        uid = uid or own
-    name = min(entry.document.metadata.name for entry in entries)
-    return Cluster(name, levels, tuple(nodes[key] for key in sorted(nodes)), uid, _budgets(entries))
-
-
-def _budgets(entries: Sequence[Entry[ClusterDocument]]) -> tuple[DisruptionBudget, ...]:
-    """The disruption budgets of all documents; of one name in a namespace, they must agree."""
-    found: dict[tuple[str, str], DisruptionBudget] = {}
-    for entry in entries:
-        for i, document in enumerate(entry.document.spec.disruption_budgets):
-            if found.setdefault(document.key, document) != document:
-                what = f"two disruption budgets are named {shown('/'.join(document.key))}"
-                entry.fault(("spec", "disruptionBudgets", i, "name"), what, "keep one of the two")
-    return tuple(found[key] for key in sorted(found))
-
-
-def _levels(entries: Sequence[Entry[ClusterDocument]]) -> tuple[Level, ...]:
-    """The levels of the first document, which all the others must repeat."""
-    first: tuple[Level, ...] | None = None
-    for entry in entries:
-        own = entry.document.spec.levels
-        if first is not None and own != first:
-            names = ", ".join(level.name for level in first) or "none"
+        if entry.document.spec.levels != base.levels:
             entry.fault(
                 ("spec", "levels"),
                 "these levels differ from those of another Cluster",
                 f"Clusters are merged: repeat its levels ({names}), labels and rates exactly",
             )
-        first = own if first is None else first
-    return first or ()
+        own = entry.document.metadata.uid
+        if own is not None and uid is not None and own != uid:
+            what = f"this cluster is {shown(own)}, another document's is {shown(uid)}"
+            entry.fault(("metadata", "uid"), what, "plan one cluster at a time")
+        uid = uid or own
+        for i, budget in enumerate(entry.document.spec.disruption_budgets):
+            if budgets.setdefault(budget.key, budget) != budget:
+                what = f"two disruption budgets are named {shown('/'.join(budget.key))}"
+                entry.fault(("spec", "disruptionBudgets", i, "name"), what, "keep one of the two")
+    name = min((base.name, *(entry.document.metadata.name for entry in entries)))
+    ordered = tuple(nodes[key] for key in sorted(nodes))
+    return Cluster(name, base.levels, ordered, uid, tuple(budgets[key] for key in sorted(budgets)))
 
 
 def _expand(
@@ -220,9 +213,9 @@ def _expand(
     """Add every node of one entry, which may be a host range."""
     entry, i = place
     for name in hosts(document.name):
-        if name in places:
-            other, j = places[name]
-            where = other.document.spec.nodes[j].name
+        if name in nodes:
+            other, j = places.get(name, (None, 0))
+            where = name if other is None else other.document.spec.nodes[j].name
             also = f", also in {shown(where)}" if where != name else ""
             what = f"node {shown(name)} is in the input twice{also}"
             entry.fault(("spec", "nodes", i, "name"), what, "rename it, or narrow the range")

@@ -22,7 +22,6 @@ from models.documents.gang import (
     PlannedDocument,
     PodDocument,
     RoleDocument,
-    SharedAffinity,
     Terms,
     level_names,
 )
@@ -75,7 +74,7 @@ class GangReader:
     # by the identity of parts that equal documents share: those without faults, and what roles are read as
     _sound: set[tuple[int, int, int, bool]] = field(default_factory=set)
     _once: Known = field(default_factory=Known)
-    _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
+    _equal: dict[Terms, Terms] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         cluster = self.merged.cluster
@@ -88,20 +87,25 @@ class GangReader:
         self,
         entries: Sequence[GangEntry],
         found: Sequence[GangEntry] = (),
+        made: Sequence[Gang] = (),
         *,
         lenient: bool = False,
     ) -> tuple[Gang, ...]:
         """Every gang of these entries, by (namespace, name). ``found``: further ones, which are sound.
 
-        ``lenient``: the pods were observed in a cluster, so contradictions are no faults. Where pods
-        hold more GPUs than their node has, or two hold one GPU, the indices are unknown.
+        ``made``: those of a cluster, as they are but for GPUs that they cannot hold. ``lenient``: the pods
+        were observed in one, so contradictions are no faults. Where pods hold more GPUs than their node
+        has, or two hold one GPU, the indices are unknown.
         """
         self.lenient = lenient
+        for gang in made:
+            self.gangs[gang.key] = "the Kubernetes objects"
+            self.pod_names.update((gang.namespace, pod.name) for pod in gang.pods)
+            self.pod_uids.update((pod.uid, pod.name) for pod in gang.pods if pod.uid is not None)
         read = [self._gang(entry, sound=True) for entry in found]
         read += [self._gang(entry, sound=False) for entry in entries]
-        gangs = [gang for gang in read if gang is not None]
-        if lenient:
-            gangs = self._without_double_holds(gangs)
+        gangs = [*made, *(gang for gang in read if gang is not None)]
+        gangs = self._with_possible_holds(gangs) if lenient else gangs
         return tuple(sorted(gangs, key=lambda gang: gang.key))
 
     def _gang(self, entry: GangEntry, *, sound: bool) -> Gang | None:
@@ -159,37 +163,35 @@ class GangReader:
                         path, what, f"write a level around {inner}, or remove this layer"
                     )
 
-    def _without_double_holds(self, gangs: Sequence[Gang]) -> list[Gang]:
-        """The gangs; of pods that hold a GPU another pod holds, the indices are unknown."""
+    def _with_possible_holds(self, gangs: list[Gang]) -> list[Gang]:
+        """The gangs; of pods that hold GPUs which they cannot, or another holds, the indices are unknown."""
         running = [
-            (gang.roles[pod.role], pod, [(pod.node, gpu) for gpu in bits(pod.gpus or 0)])
+            (gang.roles[pod.role], pod, pod.node, self._possible(pod, gang.roles[pod.role]))
             for gang in gangs
             for pod in gang.pods
             if pod.node is not None
         ]
         whole: Counter[tuple[int, int]] = Counter()
         parts: set[tuple[int, int]] = set()
-        for role, pod, places in running:
-            shares = pod.start is not None or share_in(name for name, _ in role.requests)
-            (parts if shares else whole).update(places)
+        for role, pod, node, mask in running:
+            of = parts if pod.start is not None or share_in(dict(role.requests)) else whole
+            of.update((node, gpu) for gpu in bits(mask or 0))
         twice = {place for place, pods in whole.items() if pods > 1 or place in parts}
-        unknown = set[int]()
-        for role, pod, places in running:
-            if pod.gpus is not None and twice.isdisjoint(places):
+        changed: dict[int, ExistingPod] = {}
+        for role, pod, node, mask in running:
+            places = [(node, gpu) for gpu in bits(mask or 0)]
+            held = mask if twice.isdisjoint(places) else None
+            if held is None:
+                self.unknown[node] = self.unknown.get(node, 0) + role.gpus
+            else:
                 self.held.update(dict.fromkeys(places, pod.name))
-            elif pod.node is not None:
-                self.unknown[pod.node] = self.unknown.get(pod.node, 0) + role.gpus
-                unknown.add(id(pod))
-
-        def known(pod: ExistingPod) -> ExistingPod:
-            return replace(pod, gpus=None, start=None) if id(pod) in unknown else pod
-
-        return [
-            gang
-            if unknown.isdisjoint(map(id, gang.pods))
-            else replace(gang, pods=tuple(map(known, gang.pods)))
-            for gang in gangs
-        ]
+            if held != pod.gpus:
+                changed[id(pod)] = replace(pod, gpus=held, start=pod.start if held else None)
+        for number, gang in enumerate(gangs if changed else ()):
+            if not changed.keys().isdisjoint(map(id, gang.pods)):
+                pods = tuple(changed.get(id(pod), pod) for pod in gang.pods)
+                gangs[number] = replace(gang, pods=pods)
+        return gangs
 
     def _check_pod_names(self, entry: GangEntry) -> None:
         """Report two gangs whose future pods would have one name, gang-role-index."""
@@ -271,14 +273,13 @@ class GangReader:
         )
         mask = mask_of(pod.gpus or ())
         if self.lenient:
-            return self._observed(pod, role, position, mask) if role.gpus or shares else 0
+            return mask or None if role.gpus or shares else 0
         if role.gpus > node.gpus:
-            merged_entry, number = self.merged.places[node.name]
             if node.model is not None:
                 what = f"role {shown(role.name)} asks for {role.gpus} GPUs, but node"
                 hint = f"the pod cannot run there as written: {node.model.name} has {node.gpus}"
                 entry.fault((*path, "node"), f"{what} {shown(node.name)} has {node.gpus}", hint)
-            elif merged_entry.document.spec.nodes[number].model is None:
+            elif not self.merged.names_model(node.name):
                 what = f"node {shown(node.name)} has no GPUs for this pod"
                 entry.fault((*path, "node"), what, "give the node its `model`")
             return None
@@ -289,7 +290,7 @@ class GangReader:
             return None if role.gpus or shares else 0
         self._check_parts(entry, path, pod, role, position)
         self._check_indices(entry, path, pod.gpus, position, shares=shares)
-        if pod.start is not None and (trouble := self._misplaced(pod, role, position)):
+        if trouble := self._misplaced(mask or 1, pod.start, role.all_requests, position, role.name):
             entry.fault((*path, "start"), *trouble)
         name = entry.document.pod_name(pod)
         for gpu in pod.gpus:
@@ -299,15 +300,15 @@ class GangReader:
         self._count_unknown(entry, path, 0, position)
         return mask
 
-    def _observed(
-        self, pod: PodDocument, role: RoleDocument, position: int, mask: int
-    ) -> int | None:
-        """The GPUs that a pod with some holds, if it can hold these."""
-        node = self.merged.cluster.nodes[position]
+    def _possible(self, pod: ExistingPod, role: Role) -> int | None:
+        """The GPUs of a pod that runs in a real cluster, if it can hold these."""
+        node, mask = self.merged.cluster.nodes[pod.node or 0], pod.gpus
+        if not mask:
+            return mask
         own = 0 if pod.start is None else mask_of(node.empty_mig)  # in MIG mode
-        if not mask or role.gpus > node.gpus or mask >> node.gpus or mask & node.partitioned & ~own:
+        if role.gpus > node.gpus or mask >> node.gpus or mask & node.partitioned & ~own:
             return None
-        return 0 if pod.start is not None and self._misplaced(pod, role, position) else mask
+        return 0 if self._misplaced(mask, pod.start, dict(role.requests), pod.node or 0) else mask
 
     def _check_parts(
         self, entry: GangEntry, path: Path, pod: PodDocument, role: RoleDocument, position: int
@@ -359,18 +360,25 @@ class GangReader:
                 )
 
     def _misplaced(
-        self, pod: PodDocument, role: RoleDocument, position: int
+        self,
+        mask: int,
+        start: int | None,
+        requests: Mapping[str, int],
+        position: int,
+        role: str = "",
     ) -> tuple[str, str] | None:
         """Why an instance cannot begin there, or not beside those of other pods on its GPU, and a hint."""
-        node, resource = self.merged.cluster.nodes[position], instance_in(role.all_requests)
-        board, (gpu, *_), start = board_named(node.dynamic_mig or ""), pod.gpus or (0,), pod.start
+        if start is None:
+            return None
+        node, resource = self.merged.cluster.nodes[position], instance_in(requests)
+        board, (gpu, *_) = board_named(node.dynamic_mig or ""), bits(mask)
         if board is None:
             what = f"where an instance begins on node {shown(node.name)}, which has no `dynamicMig`"
             return what, "remove `start`: `mig` states the instances of that node"
         named = {resource_of(name): p for p in board.profiles for name in p.names}
         profile = named.get(resource or "")
-        if profile is None or start is None:
-            what = f"role {shown(role.name)} asks for {resource}, which {board.name} does not have"
+        if profile is None:
+            what = f"role {shown(role)} asks for {resource}, which {board.name} does not have"
             return what, f"profiles: {', '.join(map(str, board.profiles))}"
         if start not in profile.starts:
             what = f"no {profile.names[0]} of {board.name} begins in memory slice {start}"
@@ -472,8 +480,7 @@ class GangReader:
         """The affinity, one object for all roles that state the same."""
         if not terms:
             return ()
-        found = terms if isinstance(terms, SharedAffinity) else SharedAffinity(terms)
-        return self._equal.setdefault(found, found)
+        return self._equal.setdefault(terms, terms)
 
 
 def _grouped(gang: GangDocument, role: Role, levels: Mapping[str, int]) -> Role:

@@ -188,16 +188,15 @@ def build(
     policy = _only_policy(documents.policies)
     document = policy.document if policy is not None else None
     schedulers, cluster = _collected(documents, document, find, now, schedulers)
-    if not cluster.clusters:
+    if not cluster.clusters and cluster.base is None:
         objects = documents.objects
         if objects is None or not objects.of("Pod"):
             findings.fault(_no_cluster(documents))
         for gang in documents.gangs:
-            gang.report_errors(
-                gang.document.field_errors()
-            )  # those that do not depend on a cluster
+            # Those that do not depend on a cluster.
+            gang.report_errors(gang.document.field_errors())
         findings.raise_all()
-    merged = merge_clusters(cluster.clusters, ServerModels(cluster.find))
+    merged = merge_clusters(cluster.clusters, ServerModels(cluster.find), cluster.base)
     if cluster.topology is not None:
         from planner.read.slurm.levels import with_slurm_levels  # only where there is such a file
 
@@ -207,10 +206,10 @@ def build(
     kinds: dict[bool, list[GangEntry]] = {True: [], False: []}
     for entry in documents.gangs:
         pods = entry.document.status.pods
-        observed = live and bool(pods) and all(pod.uid is not None for pod in pods)
-        kinds[lenient or observed].append(entry)
-    real = reader.read(kinds[True], cluster.gangs, lenient=True)
-    gangs = tuple(sorted((*real, *reader.read(kinds[False])), key=lambda gang: gang.key))
+        real = live and bool(pods) and all(pod.uid is not None for pod in pods)
+        kinds[lenient or real].append(entry)
+    seen = reader.read(kinds[True], cluster.gangs, cluster.made, lenient=True)
+    gangs = tuple(sorted((*seen, *reader.read(kinds[False])), key=lambda gang: gang.key))
     if findings:
         findings.raise_all()
     merged.cluster = with_all_instances(merged.cluster, gangs)
@@ -240,7 +239,7 @@ def build(
                 starts=EmptyStarts,
             )
         ),
-        {entry.document.key for entry in cluster.gangs},
+        {*(entry.document.key for entry in cluster.gangs), *(gang.key for gang in cluster.made)},
     )
     gangs = limit_queues(paused(instance), instance.policy.queue_limit, documents.remarks)
     instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))
@@ -346,8 +345,7 @@ def _check_spares(entry: Entry[PolicyDocument], merged: MergedCluster) -> None:
     levels = [level.name for level in merged.cluster.levels]
     for name in entry.document.spec.spares:
         if name not in levels:
-            what = f"no spares at {shown(name)}" if name == NODE_LEVEL else None
-            what = what or f"unknown level {shown(name)}"
+            what = f"{'no spares at' if name == NODE_LEVEL else 'unknown level'} {shown(name)}"
             hint = suggestion(name, levels, "levels")
             entry.fault(("spec", "spares", name), what, hint, at_key=True)
 

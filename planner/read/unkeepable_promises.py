@@ -179,7 +179,7 @@ def check_rates(instance: Instance, merged: MergedCluster) -> None:
             )
             if (gang := next(may, None)) is not None and node.model is not None:
                 seen.add(key)
-                entry, number = merged.places[node.name]
+                entry, number = merged.places[node.name]  # rates of observed nodes are known
                 field = "nics" if what == NIC and node.nics is not None else "model"
                 unknown = f"{what} of {shown(node.model.name)} is not known"
                 fault = f"{unknown}, and gang {shown('/'.join(gang.key))} may use it"

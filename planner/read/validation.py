@@ -174,18 +174,13 @@ class Entry(Generic[D]):
             self.fault(error.path, error.what, error.hint, at_key=error.at_key)
 
 
-def first_error(model: type[BaseModel], tree: object, error: ValidationError) -> str:
-    """What is wrong first with a tree that is no document of the model, in words."""
-    first = error.errors(include_url=False)[0]
-    return describe_error(model, dict(first), real_path(tree, first)[0])[0]
-
-
 def sound_gang(tree: dict[str, Any]) -> tuple[GangDocument | None, str]:
     """The document of a tree; None, and what is wrong with it, if it is invalid."""
     try:
         document = GangDocument.model_validate(tree)
     except ValidationError as error:
-        return None, first_error(GangDocument, tree, error)
+        first = error.errors(include_url=False)[0]
+        return None, describe_error(GangDocument, dict(first), real_path(tree, first)[0])[0]
     wrong = next(iter(document.field_errors()), None)
     return (document, "") if wrong is None else (None, wrong.what)
 

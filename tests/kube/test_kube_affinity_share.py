@@ -7,7 +7,7 @@ from typing import Any
 from kube import pod
 from kube_pods import one
 
-from planner.read.kube.gang_documents import BEYOND_SHARE, hold_beyond_share
+from planner.read.kube.gang_builder import BEYOND_SHARE, hold_beyond_share
 from planner.read.kube.pods.constraints import FEW_PARTS, IMPOSSIBLE
 from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.records import KubeGang, KubeRole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.read.kube.gang_documents import level_asks
+from planner.read.kube.gang_builder import level_asks
 from planner.read.kube.records import KubeGang, KubeRole, LevelAsk
 
 

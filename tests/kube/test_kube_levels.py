@@ -32,10 +32,10 @@ def test_h100_gke_has_the_blocks_and_subblocks_of_its_kueue_topology() -> None:
         labels = facts[one.name]["topologyLabels"]
         assert levels.domain(one.name) == (labels[f"{GKE}-block"], labels[f"{GKE}-subblock"])
     assert levels.found == "levels from Kueue Topology gke-default: block (3 domains), subblock (9)"
-    assert levels.resolve(LevelAsk(label=f"{GKE}-block")) == "block"
+    assert levels.resolve(LevelAsk(label=f"{GKE}-block")) == 0
     # every host is a node of its own, as is every hostname
-    assert levels.resolve(LevelAsk(label=f"{GKE}-host")) == "node"
-    assert levels.resolve(LevelAsk(label="kubernetes.io/hostname")) == "node"
+    assert levels.resolve(LevelAsk(label=f"{GKE}-host")) == 2
+    assert levels.resolve(LevelAsk(label="kubernetes.io/hostname")) == 2
     assert said == []
 
 
@@ -61,10 +61,10 @@ def test_nvl72_has_the_tiers_of_its_hypernodes_and_cliques() -> None:
     )
     # tier 0 is the lowest there is; a tier above all is the highest
     asked = [levels.resolve(LevelAsk(tier=tier)) for tier in range(5)]
-    assert asked == [f"hypernode-tier-{tier}" for tier in (1, 1, 2, 3, 3)]
-    assert levels.resolve(LevelAsk(tier_name="spine")) == "hypernode-tier-2"
+    assert asked == [3 - tier for tier in (1, 1, 2, 3, 3)]
+    assert levels.resolve(LevelAsk(tier_name="spine")) == 1
     assert levels.resolve(LevelAsk(tier_name="nope")) is None
-    assert levels.resolve(LevelAsk(label=CLIQUE)) == "clique"
+    assert levels.resolve(LevelAsk(label=CLIQUE)) == 3
     [line] = said
     assert line == (
         "Node gb200-r02-n18: is in no NVLink domain, but its neighbours are; it counts alone"
@@ -108,14 +108,14 @@ def test_levels_that_gangs_name_put_out_none_of_the_cluster() -> None:
     levels, _, said = found([*trees, topology("t", *own)], *more)
     assert len(plain.levels) == MAX_LEVELS
     assert levels.levels == plain.levels
-    assert levels.resolve(LevelAsk(label="b/m0")) == "k1"  # the same two halves
+    assert levels.resolve(LevelAsk(label="b/m0")) == 1  # the same two halves
     assert said == []
     # with room for one more the first that is named counts
     nine = [*trees, topology("t", *own[1:])]
     levels, _, _ = found(nine, "b/m0", "b/m1", "a/k0")
     assert [level.counted for level in levels.levels] == [True, False, *[True] * 8]
     resolved = [levels.resolve(LevelAsk(label=key)) for key in ("b/m0", "b/m1", "a/k0")]
-    assert resolved == ["m0", "m0", None]
+    assert resolved == [1, 1, None]
 
 
 # --- the Policy that is saved

@@ -6,6 +6,7 @@ from kube import load
 
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
+from planner.read.kube.dialect_registry import gpu_systems
 from planner.read.kube.nodes.nodes import read_nodes
 
 
@@ -22,7 +23,8 @@ def test_a_node_whose_plugin_is_gone_still_has_what_its_labels_count() -> None:
 def test_only_labelled_nodes_are_for_topology_scheduled_pods() -> None:
     found = read_nodes(load("v100-mpi"), KubernetesPolicy(), Remarks())
     # README: node 24 carries no ACK label, 21 to 23 are in topology mode
-    assert [one_.topology_only for one_ in found] == [True, True, True, False]
+    (mark,) = [one_.mark for one_ in gpu_systems() if one_.mark is not None]
+    assert [mark.refuses(one_) for one_ in found] == [True, True, True, False]
 
 
 def test_devices_of_a_recorded_node_are_ordered_as_nvidia_smi_counts() -> None:

@@ -1,4 +1,4 @@
-"""Kubernetes objects to the compact documents of the same cluster.
+"""Kubernetes objects to the cluster, the gangs and the queues of an instance.
 
 What is left out is a remark. What a pod holds stays held: in a gang, off ``allocatable``, or as GPUs that
 are never given.
@@ -10,37 +10,30 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from models.documents.base import document_tree
-from models.documents.cluster import NO_NAME, ClusterDocument, NodeDocument
-from models.documents.gang import GangDocument
+from models.documents.cluster import NO_NAME, DisruptionBudget
 from models.gpu_shares import share_in
 from models.hardware import FindModel
+from models.host_ranges import MAX_NAMES, host_count, hosts
+from models.instance.cluster import Cluster
 from models.instance.policy import Policy
-from planner.read.compact_cluster import ClusterInput, models_first
+from planner.read.compact_cluster import ClusterInput
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
-from planner.read.kube.gang_documents import (
-    UNSUPPORTED,
-    GangDocuments,
+from planner.read.kube.dialect_registry import gpu_systems
+from planner.read.kube.gang_builder import (
+    GangBuilder,
     hold_beyond_share,
     level_asks,
+    role_requests,
+    unplannable,
     warn_of_missing_claims,
 )
 from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, read_gangs
 from planner.read.kube.gangs.terms import distrust_slow_ends, obey_budgets, report_overdue
 from planner.read.kube.levels.levels import read_levels
-from planner.read.kube.lookup import clean, is_label_key, is_name
-from planner.read.kube.node_documents import (
-    Json,
-    NodeDocuments,
-    Use,
-    node_uses,
-    partial_gpu_names,
-)
+from planner.read.kube.lookup import clean, is_name
+from planner.read.kube.node_builder import NodeBuilder, Use, node_uses, partial_gpu_names
 from planner.read.kube.nodes.nodes import read_nodes
-from planner.read.kube.nodes.servers import server_model
 from planner.read.kube.pod_sets import PodSets, set_near
 from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.budgets import read_budgets
@@ -50,7 +43,7 @@ from planner.read.kube.records import KubeGang, KubeNode, KubeObject, KubePod, O
 from planner.read.kube.shares import hold_beyond_resources
 from planner.read.kube.templates.waiting import expected_pods, remark_unseen
 from planner.read.sources import KUBECTL, Source
-from planner.read.validation import Entry, first_error, sound_gang
+from planner.read.validation import Entry
 
 if TYPE_CHECKING:
     from planner.read.slurm.levels import SlurmTopology
@@ -72,13 +65,12 @@ def assemble(
     queues: Mapping[str, str | None],
     pinned: Mapping[str, frozenset[str]],
 ) -> tuple[ClusterInput, frozenset[str]]:
-    """One Cluster, its gangs and queues, and ``partial_gpu_names``. Needs at least one Node.
+    """The cluster of the objects, its gangs and queues, and ``partial_gpu_names``. Needs at least one Node.
 
     ``topology``: a topology file; its levels take precedence over those of the objects. ``queues``: those of
     Queue documents, by name their parents. ``pinned``: the nodes of pinned cells, by id.
     """
-    remarks, findings = documents.remarks, documents.findings
-    settings = policy.kubernetes
+    remarks, findings, settings = documents.remarks, documents.findings, policy.kubernetes
     expected = expected_pods(objects, settings, remarks)
     nodes = _named_nodes(objects, policy, remarks, expected.pods)
     remark_unseen(objects, remarks)
@@ -104,68 +96,91 @@ def assemble(
         exclude_by_anti_affinity(pods, nodes, remarks, sets.stated())
     partial = partial_gpu_names(nodes, gangs)
     sets.write(partial)
-    marked_only = policy.gpu_binding == "none"
-    names = {node.name for node in nodes}
+    marks = [one.mark for one in gpu_systems() if one.mark] if policy.gpu_binding == "none" else []
     budgets = read_budgets(objects, remarks)
     obey_budgets(gangs, budgets, remarks)
     distrust_slow_ends(gangs, remarks)
-    gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only, budgets)
-    read, members = _gangs(gangs, gang_trees, remarks)
-    roles = [one for document in read for one in document.spec.roles]
-    keys = {key for key, _ in policy.node_selector}  # that decide where pods may go
-    keys.update(key for one in roles for key in one.node_selector)
-    keys.update(e.key for one in roles for term in one.node_affinity for e in term)
-    node_trees = NodeDocuments(
-        levels=levels,
-        find=find,
-        keys=keys,
-        requested=sorted({key for one in roles for key in one.requests}),
-        partial=partial,
-        marked_only=marked_only,
-        remarks=remarks,
-        failures=policy.lists("suspect"),
-        by_claims=settings.gpu_backend == "dra",
-    )
+    gangs = [gang for gang in gangs if _is_plannable(gang, remarks)]
+    members = _counted(gangs)
     used = node_uses(nodes, pods, members, objects)
-    kept = _relevant(nodes, used, read)
-    cluster = _cluster(objects, kept, used, node_trees, policy, gang_trees.named)
-    joined = [node for node in kept if node.name in node_trees.joined]
+    kept = _relevant(nodes, used, gangs)
+    names = {node.name for node in kept}
+    written = [one.name for entry in documents.clusters for one in entry.document.spec.nodes]
+    if sum(map(host_count, written)) <= MAX_NAMES:  # else a fault
+        names.update(name for hosts_ in written for name in hosts(hosts_))
+    numbers = {name: number for number, name in enumerate(sorted(names))}
+    made = GangBuilder(levels, numbers, remarks, settings, partial, marks, budgets)
+    found = [made.gang(gang) for gang in gangs]
+    roles = [role for gang in found for role in gang.roles]
+    keys = {key for key, _ in policy.node_selector}  # that decide where pods may go
+    keys.update(key for role in roles for key, _ in role.node_selector)
+    affinities = {id(role.node_affinity): role.node_affinity for role in roles}
+    keys.update(e.key for one in affinities.values() for term in one for e in term)
+    of_nodes = NodeBuilder(
+        levels,
+        settings,
+        find,
+        keys,
+        sorted({key for role in roles for key, _ in role.requests}),
+        partial,
+        marks,
+        remarks,
+        policy.lists("suspect"),
+    )
+    cluster = _cluster(objects, kept, used, of_nodes, policy, made.named)
+    joined = [node for node in kept if node.name in of_nodes.joined]
     if joined:
         warn_of_missing_claims(gangs, joined, levels, settings, remarks)
-    source = Source(SOURCE, "", "json")
-    made = ClusterInput(
-        [Entry(source, (), ClusterDocument.model_validate(cluster), findings)],
-        models_first(node_trees.models, find),
-        [Entry(source, ("items", i), one, findings) for i, one in enumerate(read)],
-        levels.found,
-        levels.policy_text,
+    return ClusterInput(
+        [],
+        find,
+        found=levels.found,
+        levels_policy=levels.policy_text,
         left_out=_left_out(pods, expected.left_out),
         schedulers=frozenset(pod.scheduler for pod in pods),
-        queues=[Entry(source, ("items", i), q, findings) for i, q in enumerate(quotas.documents())],
-    )
-    return made, partial
+        queues=[
+            Entry(Source(SOURCE, "", "json"), ("items", i), q, findings)
+            for i, q in enumerate(quotas.documents())
+        ],
+        base=cluster,
+        made=found,
+    ), partial
 
 
-def _gangs(
-    gangs: Sequence[KubeGang], trees: GangDocuments, remarks: Remarks
-) -> tuple[list[GangDocument], dict[tuple[str, str], dict[str, int]]]:
-    """The documents of the gangs, and what each pod in one counts for, by the key of the pod.
+def _is_plannable(gang: KubeGang, remarks: Remarks) -> bool:
+    if (why := unplannable(gang)) is not None:
+        remarks.add(gang.subject, f"cannot be planned ({why}); what its pods hold stays held")
+    return why is None
 
-    An invalid one keeps what its pods hold and starts nothing.
-    """
-    documents: list[GangDocument] = []
+
+def _counted(gangs: Sequence[KubeGang]) -> dict[tuple[str, str], dict[str, int]]:
+    """Set what the pods of each role count for. Returns it by the keys of the pods."""
     members: dict[tuple[str, str], dict[str, int]] = {}
-    for gang in gangs:
-        tree = trees.tree(gang)
-        document, what = sound_gang(tree)
-        if document is None:
-            document, _ = sound_gang(_running_only(tree, f"it cannot be planned: {what}"))
-            remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")
-        if document is not None:
-            documents.append(document)
-            for role, made in zip(gang.roles, document.spec.roles, strict=True):
-                members.update((pod.key, made.requests) for _, pod in role.members)
-    return documents, members
+    for role in (role for gang in gangs for role in gang.roles):
+        role.requests = role_requests(role)
+        members.update((pod.key, role.requests) for _, pod in role.members)
+    return members
+
+
+def _cluster(
+    objects: Objects,
+    nodes: Sequence[KubeNode],
+    used: Mapping[str, Use],
+    builder: NodeBuilder,
+    policy: Policy,
+    budgets: Mapping[tuple[str, str], int],
+) -> Cluster:
+    """``budgets``: the evictions that each disruption budget of a gang allows."""
+    made = []
+    for node in nodes:
+        selected = all(node.labels.get(key) == value for key, value in policy.node_selector)
+        # Remarks on a node that nothing is planned on would only be noise.
+        remarks = builder.remarks if node.shared is None and selected else Remarks()
+        made.append(builder.node(node, used[node.name], remarks))
+    space = objects.named("", "Namespace", "", "kube-system")
+    uid = None if space is None or not is_name(space.uid or "") else space.uid
+    stated = tuple(DisruptionBudget(*key, allowed) for key, allowed in sorted(budgets.items()))
+    return Cluster(NO_NAME, builder.levels.levels, tuple(made), uid, stated)
 
 
 def _left_out(pods: Sequence[KubePod], expected: Mapping[str, int]) -> dict[str, int]:
@@ -200,79 +215,19 @@ def _named_nodes(
     return found
 
 
-def _running_only(tree: Json, why: str) -> Json:
-    """The tree without what only matters to new pods; held if any pod waits."""
-    kept = ("name", "replicas", "gpus", "firstIndex", "podSets", "antiAffinity")
-    roles = []
-    most = 0
-    for role in tree["spec"]["roles"]:
-        requests = role.get("requests", {})
-        sound = {name: requests[name] for name in requests if is_label_key(name)}
-        roles.append({name: role[name] for name in kept if name in role} | {"requests": sound})
-        replicas = role["replicas"]
-        most += replicas["max"] if isinstance(replicas, dict) else replicas
-    spec = {**tree["spec"], "topology": {}, "roles": roles}
-    status = dict(tree["status"])
-    if sum("node" in pod for pod in status["pods"]) < most:
-        status["hold"] = {"code": UNSUPPORTED, "message": why}
-    return {**tree, "spec": spec, "status": status}
-
-
 def _relevant(
-    nodes: Sequence[KubeNode],
-    used: Mapping[str, Use],
-    gangs: Sequence[GangDocument],
+    nodes: Sequence[KubeNode], used: Mapping[str, Use], gangs: Sequence[KubeGang]
 ) -> list[KubeNode]:
     """Nodes with GPUs, and those without if a gang runs on them or has waiting pods without GPUs."""
-    running = {pod.node for document in gangs for pod in document.status.pods}
+    running = {pod.node for gang in gangs for pod in gang.pods() if pod.holds_room}
     cpu_only = any(
-        role.gpus == 0 and share_in(role.requests) is None
-        for document in gangs
-        if any(pod.node is None for pod in document.status.pods)
-        for role in document.spec.roles
+        (model := role.model) is None or not (model.gpus or share_in(role.requests))
+        for gang in gangs
+        if not all(pod.holds_room for pod in gang.pods())
+        for role in gang.roles
     )
     return [
         node
         for node in nodes
         if node.installed or used[node.name].gang_gpus or cpu_only or node.name in running
     ]
-
-
-def _cluster(
-    objects: Objects,
-    nodes: Sequence[KubeNode],
-    used: Mapping[str, Use],
-    trees: NodeDocuments,
-    policy: Policy,
-    budgets: Mapping[tuple[str, str], int],
-) -> Json:
-    """``budgets``: the evictions that each disruption budget of a gang allows."""
-    entries = []
-    for node in nodes:
-        selected = all(node.labels.get(key) == value for key, value in policy.node_selector)
-        # Remarks on a node that nothing is planned on would only be noise.
-        remarks = trees.remarks if node.shared is None and selected else Remarks()
-        model = server_model(node, policy.kubernetes, trees.find, remarks)
-        entries.append(_node(trees.tree(node, model, used[node.name]), node, trees.remarks))
-    identity = objects.named("", "Namespace", "", "kube-system")
-    uid = None if identity is None or not is_name(identity.uid or "") else identity.uid
-    spec = {
-        "levels": [one.to_json() for one in trees.levels.levels],
-        "nodes": entries,
-        "disruptionBudgets": [
-            {"namespace": namespace, "name": name, "allowed": allowed}
-            for (namespace, name), allowed in sorted(budgets.items())
-        ],
-    }
-    return document_tree("Cluster", NO_NAME, spec, **({} if uid is None else {"uid": uid}))
-
-
-def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:
-    """The entry; if it is invalid, one that keeps what runs there and takes nothing more."""
-    try:
-        return NodeDocument.model_validate(tree)
-    except ValidationError as error:
-        what = first_error(NodeDocument, tree, error)
-    remarks.add(node.object.where, f"{what}; nothing is placed on it")
-    safe = {name: tree[name] for name in ("name", "model", "domains", "podSets") if name in tree}
-    return NodeDocument.model_validate({**safe, "unschedulable": True})

@@ -10,14 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
+from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import MAX_NEAR, NodeExpression
 from models.instance.cluster import Node
 from models.instance.eligibility import Eligibility, tolerated
-from models.instance.gang import NodeAffinity
+from models.instance.gang import NextTo, NodeAffinity, Spread
 from models.units import shortened
 from planner.read.findings import Remarks
-from planner.read.kube.gang_documents import model_pod
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import (
     bits,
@@ -31,7 +30,6 @@ from planner.read.kube.lookup import (
     union,
     whole,
 )
-from planner.read.kube.node_documents import Json
 from planner.read.kube.pods.anti_affinity import PodKinds
 from planner.read.kube.pods.constraints import IMPOSSIBLE, PREFERRED, Narrower
 from planner.read.kube.pods.pod_rules import (
@@ -68,7 +66,7 @@ class RoleRule:
     """A rule of a role. ``roles``: numbers of those in its gang that it is about; ``least``: minDomains."""
 
     stated: PodRule
-    level: str
+    level: int
     roles: tuple[int, ...]
     least: int
 
@@ -116,18 +114,18 @@ class PodSets:
     ) -> None:
         self._levels = levels
         self._nodes = nodes
-        models = (model_pod(role) for gang in gangs for role in gang.roles)
+        models = (role.model for gang in gangs for role in gang.roles)
         self._without_gpus = any(model is not None and not model.gpus for model in models)
         self._ruled = [
             RuledRole(gang, number, model)
             for gang in gangs
             for number, role in enumerate(gang.roles)
-            if (model := model_pod(role)) is not None
+            if (model := role.model) is not None
             and (model.rules or any(pod.rules for _, pod in role.members if pod.to_place))
         ]
         if self._ruled:
             self._masks = NodeMasks(nodes)
-            self._level_of: dict[str, tuple[str | None, str]] = {}
+            self._level_of: dict[str, tuple[int | None, str]] = {}
             self._count(gangs, pods)
             for one in self._ruled:
                 self._read(one)
@@ -193,7 +191,7 @@ class PodSets:
             one.problems[rule.kind.problem(SOME_PODS)] = None
         return tuple(sorted(roles))
 
-    def _over(self, one: RuledRole, rule: PodRule) -> str | None:
+    def _over(self, one: RuledRole, rule: PodRule) -> int | None:
         level, why = self._level(rule.key)
         if level is None:
             # Without the label no two nodes share a domain; but a pod that must be in one has none.
@@ -201,11 +199,11 @@ class PodSets:
                 no = NO_LEVEL if why else NO_LABEL
                 one.problems[rule.kind.problem(no.format(key=rule.key, why=why))] = None
         elif why:
-            problem = OTHER_DOMAINS.format(key=rule.key, level=level)
+            problem = OTHER_DOMAINS.format(key=rule.key, level=self._levels.name(level))
             one.problems[rule.kind.problem(problem)] = None
         return level
 
-    def _level(self, key: str) -> tuple[str | None, str]:
+    def _level(self, key: str) -> tuple[int | None, str]:
         """The level whose domains are the values of a label; why there is none that is, in words.
 
         (None, ""): no node has the label.
@@ -222,18 +220,17 @@ class PodSets:
                 self._level_of[key] = (level, why)
         return self._level_of[key]
 
-    def _are_domains(self, key: str, level: str) -> bool:
+    def _are_domains(self, key: str, level: int) -> bool:
         """Whether nodes share a value of a label exactly if they share a domain of the level."""
-        depth = self._levels.depth(level)
         of_value: dict[str, object] = {}
         of_domain: dict[object, str] = {}
+        single = level == len(self._levels.levels)
         for node in self._nodes:
             value = node.labels.get(key, node.name if key == HOSTNAME_LABEL else None)
-            path = self._levels.domain(node.name)[: depth + 1]
-            named = level == NODE_LEVEL or None not in path
-            domain = node.name if level == NODE_LEVEL else path
+            path = self._levels.domain(node.name)[: level + 1]
+            named, domain = single or None not in path, node.name if single else path
             if value is None:
-                if named and level != NODE_LEVEL:
+                if named and not single:
                     return False
             elif not (
                 named
@@ -254,7 +251,7 @@ class PodSets:
         }
 
     def write(self, partial: Collection[str]) -> None:
-        """Set ``pod_sets`` and ``rules`` of the roles.
+        """Set ``pod_sets`` and the rules of the roles.
 
         ``partial``: names of GPUs that not every node offers. Call it when the affinities of all pods are
         as they stay.
@@ -267,22 +264,21 @@ class PodSets:
         for one in self._ruled:
             gang = one.gang
             for rule in one.rules:
-                stated, tree = rule.stated, Json()
-                tree["level"] = rule.level
+                stated, about = rule.stated, None
                 if rule.roles != (one.number,):
                     same = (id(gang), rule.roles, mask_key(self._selected[stated.selector]))
                     if same not in names:
-                        name = shortened(printable(str(stated.selector)), LONGEST_NAME)
+                        name = shortened(printable(str(stated.selector)), LONGEST_NAME).strip()
                         names[same] = distinct(name, taken.setdefault(id(gang), set()))
                         for n in rule.roles:
                             own = gang.roles[n]
                             own.pod_sets = tuple(sorted((*own.pod_sets, names[same])))
-                    tree["podSet"] = names[same]
+                    about = names[same]
                 if stated.kind is RuleKind.SPREAD:
-                    tree |= {"maxSkew": stated.max_skew, "minDomains": rule.least}
-                listed = one.role.rules.setdefault(stated.kind.document, [])
-                if tree not in listed:
-                    listed.append(tree)
+                    spread = Spread(rule.level, stated.max_skew, about, rule.least)
+                    one.role.spread[spread] = None
+                else:
+                    one.role.anti_affinity[NextTo(rule.level, about)] = None
 
     # Spreads: kube-scheduler counts nodes that the documents may not have, and the other way round
 
@@ -344,7 +340,7 @@ class PodSets:
         found = 0
         for number in roles:
             role = gang.roles[number]
-            model = model_pod(role)
+            model = role.model
             found |= 0 if model is None else self._planned(model, partial)
             names = {pod.node for _, pod in role.members} - {None}
             found |= union(1 << self._masks.number[str(name)] for name in names)
@@ -437,7 +433,7 @@ def set_near(
 
 def _wishes(gang: KubeGang, reader: PodRules) -> list[Wish]:
     """The wishes of its pods with GPUs, each once, those of most weight first."""
-    models = (model_pod(role) for role in gang.roles)
+    models = (role.model for role in gang.roles)
     found: dict[tuple[int, Wish], None] = {}
     for pod in (pod for pod in models if pod is not None and pod.gpus):
         stated = _stated(pod.object.tree, gang.namespace, reader)

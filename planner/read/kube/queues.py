@@ -25,8 +25,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import cell_readers, quota_readers
 from planner.read.kube.dialects.quotas import CellReader, Quota, QuotaSources
 from planner.read.kube.gangs.terms import HOLDS
-from planner.read.kube.lookup import distinct, is_name
-from planner.read.kube.node_documents import Json
+from planner.read.kube.lookup import Tree, distinct, is_name
 from planner.read.kube.nodes.servers import server_model
 from planner.read.kube.pods.constraints import Narrower, Term
 from planner.read.kube.records import KubeGang, KubeNode, Objects
@@ -253,7 +252,7 @@ class _Models:
 
 
 def _document(quota: Quota, parent: str | None, weight: int) -> QueueDocument:
-    spec: Json = {
+    spec: Tree = {
         "guarantee": _amount(quota.guarantee),
         "limit": _amount(quota.limit),
         "lendingLimit": _amount(quota.lending_limit),
@@ -265,8 +264,8 @@ def _document(quota: Quota, parent: str | None, weight: int) -> QueueDocument:
     return QueueDocument.model_validate(document_tree("Queue", quota.name, spec))
 
 
-def _amount(amount: Amount) -> Json:
-    found: Json = {} if amount.gpus is None else {"gpus": amount.gpus}
+def _amount(amount: Amount) -> Tree:
+    found: Tree = {} if amount.gpus is None else {"gpus": amount.gpus}
     return found | ({"models": dict(sorted(amount.models))} if amount.models else {})
 
 

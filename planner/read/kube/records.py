@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import lcm
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from models.apply.records import StartRecord, read_record
 from models.documents.gang import NodeExpression, Parallelism
@@ -20,6 +20,7 @@ from planner.read.kube.lookup import Tree
 if TYPE_CHECKING:
     from models.documents.cluster import GpuSharing, Taint
     from models.documents.gang import Toleration
+    from models.instance.gang import NextTo, Spread
     from planner.read.kube.pods.pod_rules import PodRule
 
 Derived = TypeVar("Derived")
@@ -247,7 +248,7 @@ class KubeNode(_Read):
     ``fractional``). ``sharing``: how pods share those that none holds whole. ``partitioned``: they are (MIG).
     ``instances``: MIG instances that only claims give; ``possible``: those that claims make of its GPUs,
     of this ``board``. ``mig_mode``: indices of healthy GPUs that give instances, and none whole;
-    ``mig_kinds``: which. ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: indices
+    ``mig_kinds``: which. ``sick``: indices
     of unhealthy GPUs. ``withheld``: MIG instances, and parts alike, that are not offered now, as they change
     or are sick. ``cards``: indices of the GPUs that it registered, by uuid. ``failed_at``: when it last
     failed or came back, in seconds since 1970.
@@ -271,7 +272,6 @@ class KubeNode(_Read):
     shared: str | None = None
     sharing: GpuSharing | None = None
     partitioned: bool = False
-    topology_only: bool = False
     sick: tuple[int, ...] = ()
     withheld: Counter[str] = field(default_factory=Counter)
     cards: dict[str, int] = field(default_factory=dict)
@@ -309,7 +309,7 @@ class KubePod(_Read):
     it may go; ``own_affinity``: ``affinity`` as its spec has it; ``rules``: beside which other pods.
     ``unsupported``: constraints that are not modelled, in words; ``waits_for``: what its volumes need
     first, likewise. ``volumes``: what these add to ``affinity``; ``rooted``: only some nodes reach one of
-    them. ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
+    them. ``fabric``: holds a ComputeDomain (IMEX) claim.
     ``group``, ``controller``: those that it belongs to.
     """
 
@@ -343,7 +343,6 @@ class KubePod(_Read):
     volumes: tuple[tuple[NodeExpression, ...], ...] = ()
     rooted: bool = False
     fabric: bool = False
-    topology_scheduled: bool = False
     group: GroupKey | None = None
     controller: ControllerKey | None = None
 
@@ -473,7 +472,8 @@ class KubeRole:
     ``size``: how many the complete gang has, None while unknown. ``members``: (index, pod) of those
     that exist, ascending by index, each index once. ``first_index``: of the complete role.
     ``stride``: pods of one Job of a JobSet. ``mix_models``: may run on several GPU models.
-    ``pod_sets``, ``rules``: fields of its document about other pods.
+    ``requests``: what every pod of it counts for. ``pod_sets``, ``anti_affinity``, ``spread``: as an instance
+    has them.
     ``wished``: the numbers of pods that its owner allows; ``range``: those that a plan may choose as
     things stand, ``size`` then being the least that it needs. ``stated``: annotations of ours allow them.
     ``scalable``: gangplan may set its number. ``parallelism``: how its GPUs share the work, as stated.
@@ -494,12 +494,20 @@ class KubeRole:
     range: ReplicaRange | None = None
     stated: bool = False
     scalable: bool = False
+    requests: dict[str, int] = field(default_factory=dict)
     pod_sets: tuple[str, ...] = ()
-    rules: Tree = field(default_factory=dict)
+    anti_affinity: dict[NextTo, None] = field(default_factory=dict)
+    spread: dict[Spread, None] = field(default_factory=dict)
     parallelism: Parallelism | None = None
     gone: int = 0
     replaces: bool = False
     ends_gang: bool = False
+
+    @property
+    def model(self) -> KubePod | None:
+        """The pod that represents it: one to place, else an unfinished one."""
+        pods = (pod for _, pod in self.members)
+        return min(pods, key=lambda pod: (not pod.to_place, bool(pod.finished)), default=None)
 
     @property
     def most(self) -> int:
@@ -532,7 +540,7 @@ class KubeGang:
     ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must
     still come before it can start, in words; None if it is complete. ``stopped``: the queue that starts
     nothing of it now, in words; None without. ``problems``: requirements that
-    are not modelled. ``communication``: fields of ``communication`` in its document. ``service``: gangs
+    are not modelled. ``communication``: fields of a gang of the instance. ``service``: gangs
     of one namespace and service run on one GPU model. ``scheduler``: whose its waiting pods are, None for
     gangplan's. ``submitted_at``, ``started_at``, ``last_checkpoint``, ``resize_after``: seconds since 1970;
     ``runs_since``: the start of its first running pod, ``started_at`` of its last. ``min_run_time_s``: as its
@@ -563,13 +571,13 @@ class KubeGang:
     resize_after: int | None = None
     min_run_time_s: int | None = None
     deadline_s: int | None = None
-    communication: Tree = field(default_factory=dict)
+    communication: dict[str, Any] = field(default_factory=dict)
     service: str | None = None
     scheduler: str | None = None
     started_in: tuple[str | None, ...] = ()
     ends_by: str | None = None
     borrows: bool = False
-    near: tuple[str, tuple[KubeGang, ...]] | None = None
+    near: tuple[int, tuple[KubeGang, ...]] | None = None
 
     @property
     def subject(self) -> str:

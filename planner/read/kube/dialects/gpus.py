@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from models.documents.cluster import Taint
 from models.gpu_shares import CORES, Part
 from models.instance.policy import KubernetesPolicy
 from models.mig import Board
@@ -114,6 +116,14 @@ class CardReader:
     backend: str = ""
 
 
+class Mark(NamedTuple):
+    """``refuses``: nodes that take pods with GPUs only if they are ``marked``; ``taint``: theirs in plans."""
+
+    taint: Taint
+    refuses: Callable[[KubeNode], bool]
+    marked: Callable[[KubePod], bool]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSystem:
     """How one scheduler gives GPUs or parts of them. ``name``: of its parts, in requests and on nodes.
@@ -127,6 +137,8 @@ class GpuSystem:
     ``number``: GPUs of a pod, where only annotations say. ``missing``: why a bound pod has none, and a hint;
     empty if it has them, None if its node decides. ``groups``: GPUs that a pod shares or reserves, by name;
     ``shares``: those of parts that it holds, None if annotations say. ``chosen``: those it may use.
+    ``installed``: resource of nodes that counts the GPUs behind shares; ``alias``: one of whole GPUs that are
+    those of NVIDIA's; ``shared``: why a node's are not given whole, a key of ``nodes.gpus.SHARED``.
     ``is_empty``: whether a pod only reserves GPUs of others. ``any_node``: any node's whole GPUs are shared.
     """
 
@@ -152,6 +164,10 @@ class GpuSystem:
     chosen: Callable[[Mapping[str, str], KubeNode, int], tuple[int, ...] | None] = lambda *_: None
     is_empty: Callable[[KubePod], bool] = lambda _: False
     any_node: bool = False
+    installed: str = ""
+    alias: str = NVIDIA
+    shared: Callable[[KubeNode, Remarks], str | None] = lambda *_: None
+    mark: Mark | None = None
     cards: CardReader | None = None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from models.instance.policy import KubernetesPolicy
 from planner.read.kube.dialects import base
@@ -64,31 +65,11 @@ def isolation(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...]
     )
 
 
-def _in_spec(annotations: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
+def _in_spec(pattern: re.Pattern[str], annotations: Mapping[str, str]) -> str | None:
     """What a pattern finds in the scheduling spec."""
     spec = base.annotation(annotations, SPEC)
     found = None if spec is None or len(spec) > base.MAX_ANNOTATION else pattern.search(spec)
     return None if found is None else found.group(1)
-
-
-def requested_cells(annotations: Mapping[str, str]) -> int | None:
-    """How many leaf cells the scheduling spec requests; None if it does not say."""
-    return number(_in_spec(annotations, _NUMBER))
-
-
-def virtual_cluster(annotations: Mapping[str, str]) -> str | None:
-    """The virtual cluster that the scheduling spec names: the queue of the pod."""
-    return _in_spec(annotations, _VIRTUAL_CLUSTER)
-
-
-def pinned_cell(annotations: Mapping[str, str]) -> str | None:
-    """The pinned cell that the scheduling spec names: the pod runs on its nodes and nowhere else."""
-    return _in_spec(annotations, _PINNED)
-
-
-def is_opportunistic(annotations: Mapping[str, str]) -> bool:
-    """Whether the scheduling spec has a negative priority: the pod gives way to all that is promised."""
-    return _in_spec(annotations, _NEGATIVE) is not None
 
 
 def _asks(amounts: Mapping[str, int], annotations: Mapping[str, str]) -> Ask | None:
@@ -98,7 +79,7 @@ def _asks(amounts: Mapping[str, int], annotations: Mapping[str, str]) -> Ask | N
 
 def _number(pod: KubePod, node: KubeNode | None) -> int:
     """GPUs of a pod: on a node at least one."""
-    cells = requested_cells(pod.annotations) or 0
+    cells = number(_in_spec(_NUMBER, pod.annotations)) or 0
     return cells or (0 if node is None else len(isolation(pod.annotations, node) or ()) or 1)
 
 
@@ -117,7 +98,11 @@ DIALECT = base.Dialect(
     "HiveD",
     precedence=110,
     gpus=(GpuSystem(name=ENABLE, alone=_asks, number=_number, missing=_missing),),
-    cells=CellReader(virtual_cluster, pinned_cell, is_opportunistic),
+    cells=CellReader(
+        partial(_in_spec, _VIRTUAL_CLUSTER),
+        partial(_in_spec, _PINNED),
+        partial(_in_spec, _NEGATIVE),
+    ),
     holdings=(
         base.HoldingReader("HiveD annotation of leaf cells", (*ISOLATION, BIND_INFO), isolation),
     ),

@@ -98,12 +98,12 @@ class CellReader:
     """What pods say of the cells that a file of their system promises, in their annotations.
 
     ``queue``: to whom they are promised; ``pinned``: the one on whose nodes alone the pod runs; ``lent``:
-    whether the pod gives way to all that is promised.
+    the pod gives way to all that is promised if there is any.
     """
 
     queue: Callable[[Mapping[str, str]], str | None]
     pinned: Callable[[Mapping[str, str]], str | None]
-    lent: Callable[[Mapping[str, str]], bool]
+    lent: Callable[[Mapping[str, str]], object]
 
 
 def weight(written: object) -> Fraction:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from models.instance.queue import Amount
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import base
+from planner.read.kube.dialects.gpus import GpuSystem
 from planner.read.kube.dialects.quotas import (
     Quota,
     QuotaReader,
@@ -34,6 +35,7 @@ MODE = "volcano.sh/network-topology-mode"
 TIER = "volcano.sh/network-topology-highest-tier"
 NO_TIER = "hard network topology without a tier, which Volcano does not support; it is ignored"
 _MAX_TIER = 1000
+MEMORY = "volcano.sh/gpu-memory"
 LOWEST = LevelAsk(tier=0)
 
 Topology = tuple[LevelAsk | None, LevelAsk | None, str | None]
@@ -358,6 +360,7 @@ jobs.batch.volcano.sh Job v1alpha1
 DIALECT = base.Dialect(
     "Volcano",
     precedence=60,
+    gpus=(GpuSystem(name=MEMORY, parts=(MEMORY,), counter="volcano.sh/gpu-number"),),
     quotas=QuotaReader(read_queues, find_by_name, {SCHEDULER: "default"}, precedence=20),
     queue_keys={"volcano.sh/queue-name": 1, "scheduling.volcano.sh/queue-name": 2},
     preemptible={"volcano.sh/preemptable": "true"},

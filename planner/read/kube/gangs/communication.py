@@ -7,7 +7,7 @@ role on its pods first. What cannot be read is remarked and ignored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from models.documents.communication import DEFAULT_FRACTION, Communication, Pattern
 from models.documents.gang import Parallelism
@@ -15,7 +15,6 @@ from models.instance.policy import KubernetesPolicy
 from models.step_time import MOST_FRACTION
 from models.units import InvalidValueError, exact, number, whole_number
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import Tree
 from planner.read.kube.records import KubeGang, KubeObject
 
 PATTERN = "gangplan.dev/communication-pattern"
@@ -35,13 +34,13 @@ TRUST_HINT = "kubernetes: {trustCommunication: true} in a Policy, if tenants may
 
 def read_communication(
     gang: KubeGang, objects: Sequence[KubeObject], policy: KubernetesPolicy, remarks: Remarks
-) -> Tree:
-    """The fields of ``communication`` that its annotations state. ``objects``: controllers and groups.
+) -> dict[str, Any]:
+    """The fields of a gang that its annotations state. ``objects``: controllers and groups.
 
     What would make the gang count as faster than one that says nothing counts only if the policy trusts it:
     a plan starts the faster one of two equal gangs.
     """
-    found: Tree = {}
+    found: dict[str, Any] = {}
     for name, key, form in _FIELDS:
         written = _stated(gang, objects, key, remarks)
         if written is None:
@@ -55,7 +54,8 @@ def read_communication(
         faster = (name, value) in (("pattern", "none"), ("speed", "ignore"))
         faster |= name == "fraction" and read.fraction < DEFAULT_FRACTION
         if policy.trust_communication or not faster:
-            found[name] = value
+            counted = {"counts_speed": read.speed == "count"}
+            found |= counted if name == "speed" else {name: getattr(read, name)}
         else:
             remarks.add(gang.subject, FASTER.format(key), TRUST_HINT)
     return found

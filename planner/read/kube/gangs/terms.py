@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from models.apply.terms import strictest
 from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import Policy
-from models.units import duration_text, time_text
+from models.units import MAX_SECONDS, duration_text, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.lookup import is_object_name
@@ -67,7 +67,7 @@ def _end_by(gang: KubeGang, until: int) -> bool:
     """Let it end by a time at the latest; whether it says later."""
     if gang.started_at is None:
         return False
-    stated, left = gang.deadline_s, max(1, until - gang.started_at)
+    stated, left = gang.deadline_s, min(max(1, until - gang.started_at), MAX_SECONDS)
     gang.deadline_s = left if stated is None else min(stated, left)
     return stated is None or stated > left + _SLACK_S
 

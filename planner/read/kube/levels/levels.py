@@ -66,20 +66,21 @@ _TOO_MANY = f"""\
 class Levels(Domains):
     """Levels widest first, the domains of every node, and the levels that gangs may name.
 
-    ``found``: one sentence on where they come from. ``labels``, ``tiers``: level names by label key and by
-    tier; ``node`` for what is no wider than a node. ``refused``: see ``LevelBuilder``.
+    ``found``: one sentence on where they come from. ``labels``, ``tiers``: levels by label key and by tier,
+    numbered from the widest; ``node``, what is no wider than a node, comes last. ``refused``: see
+    ``LevelBuilder``.
     """
 
     found: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    tiers: Mapping[int, str] = field(default_factory=dict)
+    labels: Mapping[str, int] = field(default_factory=dict)
+    tiers: Mapping[int, int] = field(default_factory=dict)
     hypernodes: Tiers = field(default_factory=Tiers)
     refused: Mapping[LevelAsk, str] = field(default_factory=dict)
 
-    def resolve(self, ask: LevelAsk) -> str | None:
-        """The level's name, or ``node``; None if there is no such level."""
-        if ask.label is not None:
-            return self.labels.get(ask.label)
+    def resolve(self, ask: LevelAsk | None) -> int | None:
+        """The number of the level; None if there is no such level, or nothing is asked."""
+        if ask is None or ask.label is not None:
+            return None if ask is None else self.labels.get(str(ask.label))
         tier = self.hypernodes.tier(ask)
         return None if tier is None else self.tiers.get(tier)
 
@@ -87,13 +88,8 @@ class Levels(Domains):
         """Why there is no such level, in words that follow its name."""
         return self.refused.get(ask, "which this cluster does not have")
 
-    def depth(self, level: str) -> int:
-        """Position of a level from the widest; ``node`` comes last."""
-        return next((i for i, one in enumerate(self.levels) if one.name == level), len(self.levels))
-
     def name(self, depth: int) -> str:
-        """The level at a position from the widest."""
-        return self.levels[depth].name if depth < len(self.levels) else "node"
+        return self.levels[depth].name if depth < len(self.levels) else NODE_LEVEL
 
     def policy_text(self) -> str:
         """A Policy document in YAML that states the levels: by their label, else by their nodes.
@@ -207,15 +203,15 @@ def _finished(builder: LevelBuilder, source: str) -> Levels:
     builder.finish()
     columns, nodes = builder.chain.columns, builder.nodes
     # Of two columns with one key the wider counts.
-    named = [(one, NODE_LEVEL) for one in reversed(builder.single)]
-    named += [(one, one.name) for one in reversed(columns)]
-    labels = {key: name for column, name in named for key in reversed(column.keys)}
-    tiers = {tier: name for column, name in named for tier in column.tiers}
+    named = [(one, len(columns)) for one in reversed(builder.single)]
+    named += reversed([(one, depth) for depth, one in enumerate(columns)])
+    labels = {key: depth for column, depth in named for key in reversed(column.keys)}
+    tiers = {tier: depth for column, depth in named for tier in column.tiers}
     return Levels(
         levels=tuple(one.to_level(nodes) for one in columns),
         found=found_text(source, builder.chain),
         domains={node.name: tuple(one.values.get(node.name) for one in columns) for node in nodes},
-        labels={**labels, HOSTNAME_LABEL: NODE_LEVEL},
+        labels={**labels, HOSTNAME_LABEL: len(columns)},
         tiers=tiers,
         hypernodes=builder.hypernodes,
         refused=builder.refused,

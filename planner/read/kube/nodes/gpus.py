@@ -22,15 +22,10 @@ from planner.read.kube.nodes.products import PRODUCT, mig_boards
 from planner.read.kube.pods.asks import PARTITIONS
 from planner.read.kube.records import MAX_GPUS, KubeNode
 
-AMD, ACK = "amd.com/gpu", "aliyun.com/gpu"
-ACK_MODE = "ack.node.gpu.schedule"
-"""ACK's node label; in plans also a taint on nodes that refuse GPU pods without ACK's mark."""
+AMD = "amd.com/gpu"
 
 ALL_CORES = 100
 """Percent."""
-
-_SAME = (NVIDIA, ACK)
-"""Names of the same GPUs of one node, if their numbers agree."""
 
 _COUNT = "nvidia.com/gpu.count"
 _COUNTS = {
@@ -42,8 +37,6 @@ _COUNTS = {
 }
 """Labels that count the installed GPUs, and their resource (None: of any maker)."""
 
-_ACK_SHARES = ("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage")
-_ACK_COUNT = "aliyun.com/gpu-count"
 _GKE_PART = "cloud.google.com/gke-gpu-partition-size"
 _GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
 _GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
@@ -116,6 +109,8 @@ class GpuReader:
         self.cards, self._cards_by = input_.cards(annotations)
         own = [one.cards for one in input_.systems if one.cards is not None]
         self.registers = [one for one in own if one.key in annotations]
+        # Names of the same GPUs of one node, if their numbers agree.
+        self.same = tuple(dict.fromkeys((NVIDIA, *(one.alias for one in input_.systems))))
         self._by_name = self.cards is not None and self.cards.resource != NVIDIA
 
     def read(self) -> None:
@@ -233,7 +228,7 @@ class GpuReader:
             if name in self.capacity or name in self.offered
         }
         counted = {name: amount for name, amount in most.items() if amount}
-        twice = len(set(counted.values())) == 1 and counted.keys() <= {*_SAME}
+        twice = len(set(counted.values())) == 1 and counted.keys() <= {*self.same}
         if len(counted) > 1 and not twice:
             self._add(
                 "offers GPUs under several resource names; only the one with the most counts",
@@ -325,8 +320,8 @@ class GpuReader:
         offered = self.offered.get(resource)
         if offered is not None:
             yield resource
-            if resource in _SAME:
-                yield from (one for one in _SAME if self.offered.get(one) == offered)
+            if resource in self.same:
+                yield from (one for one in self.same if self.offered.get(one) == offered)
         if devices.driver:
             yield devices.driver
             yield from self.input.extended.get(devices.driver, ())
@@ -350,7 +345,8 @@ class GpuReader:
             return "time-sliced"
         if self.cards is None and self.registers:
             return "fractional"
-        return self._ack_sharing()
+        said = (one.shared(self.node, self.input.remarks) for one in self.input.systems)
+        return next(filter(None, said), None)
 
     def _shared_by(self, resource: str) -> str | None:
         """The name by which pods of the input ask for parts of its GPUs."""
@@ -386,25 +382,12 @@ class GpuReader:
         amount = amount if amount < _TIB else amount // 2**20
         return amount - amount % 100 or None
 
-    def _ack_sharing(self) -> str | None:
-        """Sharing by ACK's label or share resources."""
-        mode = self.labels.get(ACK_MODE, "default")
-        if mode in {"share", "cgpu"} or any(self.node.allocatable.get(one) for one in _ACK_SHARES):
-            return "fractional"
-        if mode == "mps":
-            return "time-sliced"
-        if mode not in {"default", "topology", ""}:
-            self._add(f"its label {ACK_MODE} has an unknown value")
-            return "fractional"
-        return None
-
     def _behind_shares(self, advertised: int) -> int:
         """Physical GPUs behind the advertised shares, at least."""
         annotations = self.node.object.annotations
         registered = max((one.count(annotations) for one in self.registers), default=0)
-        counted = max(
-            min(MAX_GPUS, registered), min(MAX_GPUS, self.node.allocatable.get(_ACK_COUNT, 0))
-        )
+        stated = (self.node.allocatable.get(one.installed, 0) for one in self.input.systems)
+        counted = min(MAX_GPUS, max((registered, *stated)))
         if counted or not advertised:
             return counted
         labels = (self.labels.get(key, "") for key in (PRODUCT, _GKE_PART, _MIG_CONFIG))

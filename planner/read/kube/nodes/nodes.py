@@ -16,8 +16,18 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import read_slices, resource_of
 from planner.read.kube.dialect_registry import gpu_systems
-from planner.read.kube.lookup import Tree, amount, at, conditions, mapping, text, time_of
-from planner.read.kube.nodes.gpus import ACK_MODE, GpuReader, NodeInput
+from planner.read.kube.lookup import (
+    Tree,
+    amount,
+    at,
+    conditions,
+    is_label_key,
+    is_label_value,
+    mapping,
+    text,
+    time_of,
+)
+from planner.read.kube.nodes.gpus import GpuReader, NodeInput
 from planner.read.kube.pods.asks import sharers
 from planner.read.kube.pods.requests import is_gpu_name
 from planner.read.kube.records import KubeNode, KubeObject, Objects
@@ -87,7 +97,6 @@ class _NodeReader:
             # A node without the condition has never reported.
             ready=bool(ready := conditions(object_.tree, "Ready"))
             and all(one.get("status") == "True" for one in ready),
-            topology_only=object_.labels.get(ACK_MODE) == "topology",
             failed_at=self._failed_at(object_),
         )
         for name, most in capacity.items():
@@ -151,6 +160,8 @@ def _taints(node: KubeObject) -> tuple[Taint, ...] | None:
     for entry in written if isinstance(written, list) else () if written is None else (None,):
         key, effect, value = text(entry, "key"), text(entry, "effect"), at(entry, "value")
         if key is None or effect not in _EFFECTS or not isinstance(value, str | None):
+            return None
+        if not (is_label_key(key) and is_label_value(value or "")):
             return None
         found.append(Taint(key, value or "", effect))  # type: ignore[arg-type]
     return tuple(found)

@@ -20,13 +20,6 @@ PARTITIONS = re.compile(r"nvidia\.com/mig-.+|nvidia\.com/gpu\.(shared|part)|amd\
 All parts of one name are alike, so they are planned like any other resource that pods request.
 """
 
-_COUNTERS = {
-    "aliyun.com/gpu-mem": "aliyun.com/gpu-count",
-    "aliyun.com/gpu-core.percentage": "aliyun.com/gpu-count",
-    "volcano.sh/gpu-memory": "volcano.sh/gpu-number",
-}
-"""Resources that request a share of a GPU that no plan has, and the one that counts the GPUs it lies on."""
-
 A_FRACTION = "a fraction of a GPU"
 TWO_NAMES = "GPUs under two resource names"
 
@@ -48,12 +41,9 @@ def gpu_ask(
     gpus, named = whole[0][1] if whole else 0, {name: amounts[name] for name in others}
     if any(one.beside(named, gpus) for one in systems):
         return share(gpus or 1)
-    counters = _COUNTERS | {
-        name: one.counter for one in systems if one.counter for name in one.parts
-    }
-    for name, counter in counters.items():
-        if name in others:
-            return share(amounts.get(counter, 1))
+    for one in systems:
+        if one.counter and any(name in others for name in one.parts):
+            return share(amounts.get(one.counter, 1))
     for name in others:  # device classes requested as extended resources
         if classes.get(name) is Sort.PART:
             return share(amounts[name])
@@ -66,12 +56,6 @@ def gpu_ask(
             min(most, MAX_POD_GPUS), whole[0][0] if most == gpus else None, problems=problems
         )
     return next(filter(None, (one.alone(amounts, annotations) for one in systems)), Ask())
-
-
-def with_part(ask: Ask, pod: KubeObject, scheduler: str, systems: Sequence[GpuSystem]) -> Ask:
-    """What a pod asks with the part of a GPU, or the whole GPUs, that it means; else with a problem."""
-    meant = (one.part(ask, pod, scheduler) for one in systems if ask.shares)
-    return next(filter(None, meant), ask)
 
 
 def sharers(found: Iterable[KubeObject], systems: Sequence[GpuSystem]) -> frozenset[str]:

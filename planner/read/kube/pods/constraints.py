@@ -16,6 +16,8 @@ from planner.read.kube.lookup import (
     Known,
     Tree,
     at,
+    is_label_key,
+    is_label_value,
     items,
     mapping,
     objects,
@@ -41,6 +43,8 @@ MAX_EXPRESSIONS = 1_000
 """Most expressions of all its terms."""
 MAX_VALUES = 10_000
 """Most values of all its expressions."""
+MAX_VALUE = 2_000
+"""Longest value of an expression: that of a document."""
 MAX_PARTS = 200_000
 """Most expressions and values of all affinities of a namespace; equal affinities are one."""
 FEW_PARTS = 10
@@ -133,6 +137,7 @@ class Constraints:
     ) -> _Where:
         """``host``, ``name``: our pin, to a hostname or in these terms by name."""
         labels, stated = len(mapping(spec, "nodeSelector")), texts(spec, "nodeSelector")
+        stated = {k: v for k, v in stated.items() if is_label_key(k) and is_label_value(v)}
         odd = len(stated) != labels
         if host is not None and stated.get(HOSTNAME_LABEL) == host:
             del stated[HOSTNAME_LABEL]
@@ -150,10 +155,16 @@ class Constraints:
         tolerated: tuple[Toleration, ...] = ()
         if len(listed) <= MAX_TOLERATIONS:
             tolerated = self._once.of(read_tolerations, listed)
+        plain = tuple(
+            one
+            for one in tolerated
+            if is_label_value(one.value) and (not one.key or is_label_key(one.key))
+        )
         found = (
             ("runtimeClass scheduling", self._is_tied_by_runtime(spec)),
             ("a nodeSelector that cannot be read", odd and labels <= MAX_SELECTORS),
             ("a required nodeAffinity that no node can match", own == (IMPOSSIBLE,)),
+            ("a toleration that cannot be read", len(plain) < len(tolerated)),
             (TOO_MANY_TERMS, large),
             (TOO_MANY_SELECTORS, labels > MAX_SELECTORS),
             (TOO_MANY_TOLERATIONS, len(listed) > MAX_TOLERATIONS),
@@ -162,7 +173,7 @@ class Constraints:
             stated if labels <= MAX_SELECTORS else {},
             # What is not read in full allows no node.
             (IMPOSSIBLE,) if large or labels > MAX_SELECTORS or unread else own,
-            tolerated,
+            tolerated if len(plain) == len(tolerated) else plain,
             rules,
             (*unread, *(words for words, holds in found if holds)),
         )
@@ -324,6 +335,8 @@ def _expression(entry: object, *, field_: bool) -> NodeExpression | None:
     written = items(entry, "values")
     values = tuple(value for value in written if isinstance(value, str))
     if key is None or operator not in _OPERATORS or len(values) != len(written):
+        return None
+    if not is_label_key(key) or any(len(v) > MAX_VALUE or not v.isprintable() for v in values):
         return None
     found = NodeExpression(key, cast("Operator", operator), values, field_)
     return None if any(found.field_errors()) else found

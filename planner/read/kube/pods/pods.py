@@ -19,7 +19,7 @@ from planner.read.kube.dialect_registry import gpu_systems
 from planner.read.kube.dialects.gpus import MALFORMED, PART, Ask, GpuSystem
 from planner.read.kube.lookup import flag, mapping, text, whole
 from planner.read.kube.nodes.gpus import names_parts
-from planner.read.kube.pods.asks import A_FRACTION, TWO_NAMES, gpu_ask, with_part
+from planner.read.kube.pods.asks import A_FRACTION, TWO_NAMES, gpu_ask
 from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import drop_part, group_shares, read_holding, settle
 from planner.read.kube.pods.placement import (
@@ -35,6 +35,7 @@ from planner.read.kube.pods.requests import (
     effective_requests,
     is_about_gpus,
     is_gpu_name,
+    is_resource,
 )
 from planner.read.kube.pods.room import NO_CLAIM, UNREADABLE, settle_room
 from planner.read.kube.pods.volumes import read_volumes
@@ -53,9 +54,6 @@ NOT_OFFERED = "requests GPUs by a name that its node does not offer; it holds no
 UNREADABLE_PART = (
     "asks for a part of a GPU that cannot be read; it waits, and counts as a GPU where it runs"
 )
-
-ACK_TOPOLOGY = "gpu-topology"
-"""Label of pods that ACK schedules by topology; its value is the name of their gang."""
 
 
 def read_pods(
@@ -140,11 +138,7 @@ class _Reader:
     def read(self, object_: KubeObject) -> KubePod:
         """The pod read by itself, with what it claims to hold."""
         template, claimed = self._template(object_), self.claims.of(object_)
-        pod = KubePod(
-            object_,
-            fabric=claimed.fabric,
-            topology_scheduled=bool(object_.labels.get(ACK_TOPOLOGY)),
-        )
+        pod = KubePod(object_, fabric=claimed.fabric)
         self.constraints.read(pod, None)
         read_placement(pod, claimed, self.places, self.policy, self.remarks)
         pod.made = tuple(claimed.made) if pod.node == claimed.node else ()
@@ -192,18 +186,20 @@ class _Reader:
             names, classes = self.policy.gpu_resources, self.claims.classes.extended_resources
             systems = tuple(self.systems.values())
             ask = gpu_ask(amounts, object_.annotations, names, classes, systems)
+            meant = (one.part(ask, object_, scheduler) for one in systems if ask.shares)
             self._templates[same] = _Template(
                 known,
                 amounts,
                 unreadable,
                 self._others(amounts),
                 ask,
-                with_part(ask, object_, scheduler, systems),
+                next(filter(None, meant), ask),
                 tuple(
                     name
                     for name in amounts
-                    if name not in names
-                    and (is_gpu_name(name) or name.startswith(RESOURCE) or self._is_of_class(name))
+                    if (name not in names and (is_gpu_name(name) or name.startswith(RESOURCE)))
+                    or self._is_of_class(name)
+                    or not is_resource(name)
                 ),
             )
         return self._templates[same]
@@ -282,6 +278,7 @@ class _Reader:
             and name not in self.policy.gpu_resources
             and name != "pods"  # every pod takes one pod slot
             and not is_gpu_name(name)
+            and is_resource(name)
         }
 
     def _is_of_class(self, name: str) -> bool:
@@ -314,7 +311,9 @@ class _Reader:
         """Devices requested under a name that cannot be planned, in words."""
         if name == ask.resource:
             return
-        if self.claims.give_instances and name.startswith(RESOURCE):
+        if not is_resource(name):
+            yield "a resource whose name cannot be read"
+        elif self.claims.give_instances and name.startswith(RESOURCE):
             yield f"{name}, which its nodes give only to claims"
         elif is_gpu_name(name):
             yield f"GPUs requested as {name}, which is not in kubernetes.gpuResources"

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 
+from models.gpu_shares import SHARE
 from models.units import MAX_AMOUNT
-from planner.read.kube.lookup import Tree, amount, mapping, objects, text
+from planner.read.kube.lookup import Tree, amount, is_label_key, mapping, objects, text
 
 _NANO = 10**9
 
@@ -161,6 +162,11 @@ def _units(name: str, nano: int) -> int:
 
 
 _GPU_WORDS = ("gpu", "mig-", "_nps")
+
+
+def is_resource(name: str) -> bool:
+    """Whether a plan can have a resource of this name that is none of ours."""
+    return is_label_key(name) and not name.startswith(SHARE)
 
 
 def is_gpu_name(resource: str) -> bool:

@@ -1,25 +1,34 @@
-"""Gangs as compact Gang documents: level names, roles, running pods, and why a gang is held.
+"""Gangs as an instance has them: roles, levels, running pods, and why a gang is held.
 
-Every pod that holds room stays in its gang's document.
+Every pod that holds room stays in its gang.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
+from typing import Final, Literal
 
-from pydantic import ValidationError
-
-from models.documents.base import document_tree
-from models.documents.gang import MAX_RANK, NodeExpression, SharedAffinity
+from models.documents.gang import (
+    MAX_GPUS_A_POD,
+    MAX_PODS,
+    MAX_RANK,
+    Hold,
+    Parallelism,
+    SharedAffinity,
+    Toleration,
+)
 from models.gpu_shares import amount_of
+from models.hardware import mask_of
 from models.instance.disruption_budgets import DisruptionBudgets
+from models.instance.gang import ExistingPod, Gang, Near, Role
 from models.instance.policy import EVERY_SCHEDULER, KubernetesPolicy
-from models.units import duration_text, first_of, shortened, shown_of, time_text
+from models.mig import instance_in
+from models.units import first_of, shortened, shown_of
 from planner.read.findings import Remarks
+from planner.read.kube.dialects.gpus import Mark
 from planner.read.kube.gangs.communication import PARALLELISM
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import (
@@ -32,24 +41,16 @@ from planner.read.kube.lookup import (
     is_object_name,
     mapping,
 )
-from planner.read.kube.node_documents import Json, amounts, gpu_label
-from planner.read.kube.nodes.gpus import ACK_MODE
-from planner.read.kube.pods.constraints import (
-    FEW_PARTS,
-    MAX_PARTS,
-    Affinity,
-    node_parts,
-)
+from planner.read.kube.node_builder import gpu_label
+from planner.read.kube.pods.constraints import FEW_PARTS, MAX_PARTS, node_parts
 from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
 from planner.read.kube.shares import beyond_share, by_age, hold
 from planner.read.sources import printable
 
-Value = TypeVar("Value", int, str)
-
-UNSUPPORTED = "Unsupported"
-INCOMPLETE = "Incomplete"
-GATED = "Gated"
+UNSUPPORTED: Final = "Unsupported"
+INCOMPLETE: Final = "Incomplete"
+GATED: Final = "Gated"
 _MAX_MESSAGE = 1000
 _SHOWN = 3
 
@@ -73,20 +74,20 @@ BEYOND_SHARE = (
 
 
 @dataclass(slots=True)
-class GangDocuments:
-    """Turns gangs into documents.
+class GangBuilder:
+    """Makes gangs of the instance.
 
-    ``nodes``: names of the nodes of the cluster. ``partial``: see ``partial_gpu_names``; roles that
-    use such a name are kept to nodes that offer it. ``marked_only``: ACK's topology nodes refuse GPU
-    pods that are not marked. ``budgets``: of the cluster; ``named``: those that a document names.
+    ``nodes``: of the instance, by name their numbers. ``partial``: see ``partial_gpu_names``; roles that
+    use such a name are kept to nodes that offer it. ``marks``: of pods that nodes refuse without them.
+    ``budgets``: of the cluster; ``named``: those that a gang names.
     """
 
     levels: Levels
-    nodes: Collection[str]
+    nodes: Mapping[str, int]
     remarks: Remarks
     policy: KubernetesPolicy
     partial: Collection[str]
-    marked_only: bool
+    marks: Sequence[Mark]
     budgets: DisruptionBudgets = field(default_factory=DisruptionBudgets)
     named: dict[tuple[str, str], int] = field(default_factory=dict)
     _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -94,49 +95,50 @@ class GangDocuments:
     _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _uids: set[str] = field(default_factory=set)
     _once: Known = field(default_factory=Known)
+    _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
 
-    def tree(self, gang: KubeGang) -> Json:
-        """The document of a gang."""
+    def gang(self, gang: KubeGang) -> Gang:
+        """What the instance has of a gang."""
         namespace, name = clean(gang.namespace or "default"), self._name(gang)
-        roles: list[Json] = []
-        pods: list[Json] = []
+        roles: list[Role] = []
+        pods: list[ExistingPod] = []
         names: set[str] = set()
-        for role in gang.roles:
-            tree = self._role(gang, role, distinct(clean(role.name, SHORT), names, SHORT))
-            roles.append(tree)
-            pods += [self._pod(gang, namespace, tree, *member) for member in role.members]
+        for number, role in enumerate(gang.roles):
+            made = self._role(gang, role, distinct(clean(role.name, SHORT), names, SHORT))
+            roles.append(made)
+            pods += [self._pod(gang, namespace, number, made, *one) for one in role.members]
         stays = any(map(_is_uneven, gang.roles)) or any(
             p.rooted and p.holds_room for p in gang.pods()
         )
-        alone = {"nvlinkAcrossNodes": False} if is_network_only(gang, self.policy) else {}
         near = None
         if gang.near is not None:
-            near = {"gangs": sorted(map(self._name, gang.near[1])), "level": gang.near[0]}
-        since = None if gang.runs_since == gang.started_at else gang.runs_since
-        spec = {
-            "queue": gang.queue if gang.queue is not None and is_name(gang.queue) else None,
-            "service": gang.service,
-            "submittedAt": _written(time_text, gang.submitted_at),
-            "expectedDuration": _written(duration_text, gang.deadline_s),
-            "resizeAfter": _written(time_text, gang.resize_after),
-            "minRunTime": _written(duration_text, gang.min_run_time_s),
-            "priority": gang.priority,
-            "preemptible": gang.preemptible,
-            "movable": gang.movable and not stays,
-            "topology": self._topology(gang, gang),
-            "roles": roles,
-            "near": near,
-            "communication": gang.communication | alone,
-        }
-        status = {
-            "pods": pods,
-            "hold": self._hold(gang, roles),
-            "scheduler": _written(clean, gang.scheduler),
-            "startedAt": _written(time_text, gang.started_at),
-            "runsSince": _written(time_text, since),
-            "lastCheckpoint": _written(time_text, gang.last_checkpoint),
-        }
-        return {**document_tree("Gang", name, spec, namespace=namespace), "status": status}
+            near = Near(tuple(sorted(map(self._name, gang.near[1]))), gang.near[0])
+        required, preferred = self._topology(gang, gang)
+        return Gang(
+            namespace,
+            name,
+            tuple(roles),
+            gang.priority,
+            gang.queue if gang.queue is not None and is_name(gang.queue) else None,
+            gang.submitted_at,
+            gang.deadline_s,
+            gang.preemptible,
+            gang.movable and not stays,
+            required,
+            preferred,
+            service=gang.service,
+            pods=tuple(pods),
+            hold=self._hold(gang),
+            scheduler=None if gang.scheduler is None else clean(gang.scheduler),
+            started_at=gang.started_at,
+            runs_since=None if gang.runs_since == gang.started_at else gang.runs_since,
+            last_checkpoint=gang.last_checkpoint,
+            min_run_time_s=gang.min_run_time_s,
+            resize_after=gang.resize_after,
+            near=near,
+            nvlink_across_nodes=not is_network_only(gang, self.policy),
+            **gang.communication,
+        )
 
     def _name(self, gang: KubeGang) -> str:
         """The name of a gang in the plan."""
@@ -147,102 +149,113 @@ class GangDocuments:
             self._named[gang] = own
         return self._named[gang]
 
-    def _topology(self, gang: KubeGang, asking: KubeGang | KubeRole) -> Json:
-        """The levels that a gang, or a role of it, asks for."""
-        found: Json = {}
-        for name, ask in (("required", asking.required), ("preferred", asking.preferred)):
-            level = None if ask is None else self.levels.resolve(ask)
-            if level is not None:
-                found[name] = level
-            elif ask is not None and name == "preferred":
-                what = f"prefers level {ask}, {self.levels.why_not(ask)}; the preference is ignored"
-                self.remarks.add(gang.subject, what)
-        return found
+    def _topology(
+        self, gang: KubeGang, asking: KubeGang | KubeRole
+    ) -> tuple[int | None, int | None]:
+        """The levels that a gang, or a role of it, requires and prefers."""
+        required, preferred = map(self.levels.resolve, (asking.required, asking.preferred))
+        if preferred is None and (ask := asking.preferred) is not None:
+            what = f"prefers level {ask}, {self.levels.why_not(ask)}; the preference is ignored"
+            self.remarks.add(gang.subject, what)
+        return required, preferred
 
-    def _role(self, gang: KubeGang, role: KubeRole, name: str) -> Json:
-        replicas: int | Json = max(1, role.size or 0)
-        if role.range is not None and role.range.least < role.range.most:
+    def _role(self, gang: KubeGang, role: KubeRole, name: str) -> Role:
+        least = most = max(1, role.size or 0)
+        step = 1
+        if elastic := role.range is not None and role.range.least < role.range.most:
             least, most, step = role.range.least, role.range.most, role.range.step
-            replicas = {"min": least, "max": most, "step": step}
-        model = model_pod(role)
-        if model is None:  # nothing of it exists yet: the gang is held until something does
-            return {"name": name, "replicas": replicas, "gpus": 0}
-        requests = role_requests(role)
-        if any(one != requests for one in _unfinished(role)):
+        if (model := role.model) is None:  # the gang is held until something of it exists
+            return Role(name, least, most, step, 0, elastic)
+        if any(one != role.requests for one in _unfinished(role)):
             self.remarks.add(gang.subject, UNEVEN if _is_uneven(role) else DIFFERENT)
-        tree: Json = {
-            "name": name,
-            "replicas": replicas,
-            "gpus": model.gpus,
-            "requests": amounts(requests),
-            "topology": self._topology(gang, role),
-            "nodeSelector": dict(model.selector),
-            "tolerations": [one.to_json() for one in model.tolerations],
-            "mixModels": role.mix_models,
-        }
-        tree |= {"podSets": list(role.pod_sets), "firstIndex": role.first_index, **role.rules}
-        if model.affinity:
-            tree["nodeAffinity"] = self._once.of(_shared, model.affinity)
-        requested = model.gpu_resource
-        on_gpus = bool(model.gpus or model.part)
+        selector = dict(model.selector)
+        requested, on_gpus = model.gpu_resource, bool(model.gpus or model.part)
         if requested is not None and requested in self.partial and on_gpus:
-            tree["nodeSelector"][gpu_label(requested)] = "true"
-        if self.marked_only and (not on_gpus or model.topology_scheduled):
-            tree["tolerations"].append({"key": ACK_MODE, "operator": "Exists"})
-        if (layers := self._layers(role)) and nest(layers):
-            tree["slice"], *tree["outerSlices"] = [
-                {"size": size, "required": self.levels.name(depth)} for size, depth in layers
-            ]
-        self._set_parallelism(gang, role, tree)
-        return tree
+            selector[gpu_label(requested)] = "true"
+        tolerations = (
+            *model.tolerations,
+            *(
+                Toleration(one.taint.key, "Exists")
+                for one in self.marks
+                if not on_gpus or one.marked(model)
+            ),
+        )
+        affinity: SharedAffinity | tuple[()] = ()
+        if model.affinity:
+            affinity = self._once.of(SharedAffinity, model.affinity)
+            affinity = self._equal.setdefault(affinity, affinity)
+        layers = self._layers(role)
+        layers = layers if nest(layers) else []
+        size, level = layers[0] if layers else (None, None)
+        required, preferred = self._topology(gang, role)
+        return Role(
+            name,
+            least,
+            most,
+            step,
+            model.gpus,
+            elastic,
+            tuple(sorted(role.requests.items())),
+            required,
+            preferred,
+            size,
+            level,
+            tuple(sorted(selector.items())),
+            tolerations,
+            mix_models=role.mix_models,
+            first_index=role.first_index,
+            node_affinity=affinity,
+            outer_slices=tuple(layers[1:]),
+            pod_sets=role.pod_sets,
+            anti_affinity=tuple(role.anti_affinity),
+            spread=tuple(role.spread),
+            parallelism=self._parallelism(gang, role, least * model.gpus, elastic=elastic),
+        )
 
-    def _set_parallelism(self, gang: KubeGang, role: KubeRole, tree: Json) -> None:
+    def _parallelism(
+        self, gang: KubeGang, role: KubeRole, gpus: int, *, elastic: bool
+    ) -> Parallelism | None:
         """The degrees, if they are those of the role's GPUs."""
         degrees = role.parallelism
-        if degrees is None:
-            return
-        replicas = tree["replicas"]
-        elastic = not isinstance(replicas, int)
-        gpus = (replicas["min"] if elastic else replicas) * tree["gpus"]
-        wrong = next(degrees.field_errors(gpus, elastic=elastic), None)
-        if wrong is None:
-            tree["parallelism"] = degrees
-        else:
-            what = f"role {role.name}: {wrong.what}; its annotation {PARALLELISM} is ignored"
-            self.remarks.add(gang.subject, what)
+        wrong = degrees and next(degrees.field_errors(gpus, elastic=elastic), None)
+        if not wrong:
+            return degrees
+        what = f"role {role.name}: {wrong.what}; its annotation {PARALLELISM} is ignored"
+        self.remarks.add(gang.subject, what)
+        return None
 
     def _layers(self, role: KubeRole) -> list[Layer]:
         """The slice layers that ask for something, finest first."""
-        found = []
-        for ask in role.slices:
-            level = self.levels.resolve(ask.level)
-            if ask.size > 0 and level is not None:
-                found.append((ask.size, self.levels.depth(level)))
-        return minimal_layers(found)
+        found = ((ask.size, self.levels.resolve(ask.level)) for ask in role.slices if ask.size > 0)
+        return minimal_layers([(size, level) for size, level in found if level is not None])
 
-    def _pod(self, gang: KubeGang, namespace: str, role: Json, index: int, pod: KubePod) -> Json:
-        tree: Json = {
-            "name": distinct(clean(pod.name), self._pod_names[namespace]),
-            "uid": self._uid(pod),
-            "role": role["name"],
-            "index": index,
-        }
-        if pod.node is not None and pod.node in self.nodes and pod.finished is None:
-            wanted = role["gpus"] or (amount_of(pod.part) if pod.part and pod.indices else 0)
-            known = pod.indices is not None and len(pod.indices) == wanted
-            rank = None if pod.start is None else pod.start.pod.rank
-            tree |= {
-                "node": pod.node,
-                "gpus": list(pod.indices or ()) if known else None,
-                "gpuGroup": pod.gpu_group if pod.part else None,
-                "rank": rank if rank is not None and 0 <= rank <= MAX_RANK else None,
-                "budgets": self._budgets_of(namespace, pod) if self.budgets.guards else (),
-            }
-            if (made := pod.instance) is not None:
-                tree |= {"gpus": [made.index], "start": made.start}
-        elif pod.to_place and gang.scheduler is None:
-            tree["mode"] = pod.mode
-        return tree
+    def _pod(
+        self, gang: KubeGang, namespace: str, number: int, role: Role, index: int, pod: KubePod
+    ) -> ExistingPod:
+        name, uid = distinct(clean(pod.name), self._pod_names[namespace]), self._uid(pod)
+        if pod.node not in self.nodes or pod.finished is not None:
+            mode = pod.mode if pod.to_place and gang.scheduler is None else None
+            return ExistingPod(name, number, index, uid, mode=mode)
+        mask, start, made, start_of = None, None, pod.instance, pod.start
+        if made is not None and made.slices and instance_in(dict(role.requests)) is not None:
+            mask, start = 1 << made.index, made.start
+        elif not (role.gpus or pod.part):
+            mask = 0
+        elif pod.indices and len(pod.indices) == (role.gpus or amount_of(pod.part or "")):
+            mask = mask_of(pod.indices)
+        rank = None if start_of is None else start_of.pod.rank
+        return ExistingPod(
+            name,
+            number,
+            index,
+            uid,
+            self.nodes[str(pod.node)],
+            mask,
+            budgets=self._budgets_of(namespace, pod) if self.budgets.guards else (),
+            rank=rank if rank is not None and 0 <= rank <= MAX_RANK else None,
+            gpu_group=pod.gpu_group if pod.part and not mask else None,
+            start=start,
+        )
 
     def _uid(self, pod: KubePod) -> str | None:
         """Its uid, if it is one, and no other pod's."""
@@ -255,7 +268,7 @@ class GangDocuments:
         self._uids.add(uid)
         return uid
 
-    def _budgets_of(self, namespace: str, pod: KubePod) -> list[str]:
+    def _budgets_of(self, namespace: str, pod: KubePod) -> tuple[str, ...]:
         """Names of the disruption budgets that guard a pod, as the plan has them."""
         found: dict[str, None] = {}
         for name in self.budgets.guards.get(pod.key, ()):
@@ -266,16 +279,17 @@ class GangDocuments:
                 continue
             self.named[key] = min(allowed, self.named.get(key, allowed))
             found[key[1]] = None
-        return list(found)
+        return tuple(found)
 
-    def _hold(self, gang: KubeGang, roles: Sequence[Json]) -> Json | None:
-        """Why gangplan cannot start the gang, if it cannot. ``roles``: as its document has them."""
+    def _hold(self, gang: KubeGang) -> Hold | None:
+        """Why gangplan cannot start the gang, if it cannot."""
         waiting = [pod for pod in gang.pods() if pod.to_place]
         # In a what-if the plan stands for those who remove gates.
         planned = gang.scheduler is not None or self.policy.plans(EVERY_SCHEDULER)
         own = self.policy.scheduling_gate
         gates = [*dict.fromkeys(gate for pod in waiting for gate in pod.gates if gate != own)]
-        if problems := [*dict.fromkeys((*gang.problems, *self._problems(gang, roles)))]:
+        code: Literal["Unsupported", "Incomplete", "Gated"] = GATED
+        if problems := [*dict.fromkeys((*gang.problems, *self._problems(gang)))]:
             code, why = UNSUPPORTED, "; ".join(problems)
             settings = [one.setting for one in problems if isinstance(one, Ignorable)]
             if len(settings) == len(problems):
@@ -284,21 +298,20 @@ class GangDocuments:
         elif missing := [*filter(None, [gang.missing]), *_volumes(waiting)]:
             code, why = INCOMPLETE, "; ".join(missing)
         elif gates and not planned:
-            which = f"scheduling gate{'s' * (len(gates) > 1)} {first_of(gates, 1)}"
-            code, why = GATED, f"its pods have the {which}"
+            why = f"its pods have the scheduling gate{'s' * (len(gates) > 1)} {first_of(gates, 1)}"
         elif gang.stopped is not None:
-            code, why = GATED, gang.stopped
+            why = gang.stopped
         else:
             return None
         # text of tenants escaped
-        return {"code": code, "message": shortened(printable(why), _MAX_MESSAGE)}
+        return Hold(code, shortened(printable(why), _MAX_MESSAGE))
 
-    def _problems(self, gang: KubeGang, roles: Sequence[Json]) -> Iterator[str]:
+    def _problems(self, gang: KubeGang) -> Iterator[str]:
         pieces = (piece.level for role in gang.roles for piece in role.slices)
         for ask in (gang.required, *(role.required for role in gang.roles), *pieces):
             if ask is not None and self.levels.resolve(ask) is None:
                 yield f"it requires level {ask}, {self.levels.why_not(ask)}"
-        for role, tree in zip(gang.roles, roles, strict=True):
+        for role in gang.roles:
             waiting = [pod for _, pod in role.members if pod.to_place]
             for pod in waiting:
                 yield from pod.unsupported
@@ -315,20 +328,31 @@ class GangDocuments:
                 for pod in waiting
             ):
                 yield f"pods of role {role.name} differ in the nodes they may use"
-            counted = tree.get("requests", {})
+            counted = role.requests
             if any(n > counted.get(name, 0) for pod in waiting for name, n in pod.requests.items()):
                 yield f"pods of role {role.name} that wait request more than those that run"
             if not nest(self._layers(role)):
                 yield f"the slice layers of role {role.name} do not nest"
 
 
-def _shared(affinity: Affinity) -> object:
-    """The terms; unchecked where no document may have them."""
-    written = [[one.to_json() for one in term] for term in affinity]
-    try:
-        return SharedAffinity(tuple(map(NodeExpression.read, term)) for term in written)
-    except ValidationError:
-        return written
+MAX_EXISTING = 200_000
+"""Most pods of a gang that exist: those of a document."""
+
+
+def unplannable(gang: KubeGang) -> str | None:
+    """Why no plan can have such a gang, in words; None if one can."""
+    ends = [one.first_index + max(one.most, 1, one.span) for one in gang.roles]
+    pods = gang.pods()
+    if sum(max(one.most, 1) for one in gang.roles) > MAX_PODS or max(ends) > MAX_PODS:
+        return f"more than {MAX_PODS:,} pods"
+    if len(pods) > MAX_EXISTING:
+        return f"more than {MAX_EXISTING:,} pods that exist"
+    if any(pod.gpus > MAX_GPUS_A_POD for pod in pods):
+        return f"more than {MAX_GPUS_A_POD:,} GPUs of a pod"
+    groups = {pod.gpu_group for pod in pods if pod.part and pod.gpu_group is not None}
+    if any(len(one) > LONGEST or not one.isprintable() or one != one.strip() for one in groups):
+        return "the name of a GPU that cannot be written"
+    return None
 
 
 def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
@@ -344,7 +368,7 @@ def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
         for role in gang.roles:
             preferred.append(role.preferred)
             required += [role.required, *(piece.level for piece in role.slices)]
-            if (model := model_pod(role)) is not None:
+            if (model := role.model) is not None:
                 required += [LevelAsk(label=rule.key) for rule in model.rules]
         own = turns[gang.namespace]
         named = [*((ask, False) for ask in required), *((ask, True) for ask in preferred)]
@@ -363,7 +387,7 @@ def hold_beyond_share(gangs: Collection[KubeGang], most: int = MAX_PARTS) -> Non
     """
     own: dict[str, list[tuple[KubeGang, int]]] = defaultdict(list)
     for gang in sorted(gangs, key=by_age):
-        models = (model_pod(role) for role in gang.roles)
+        models = (role.model for role in gang.roles)
         affinities = (mapping(p.object.tree, "spec", "affinity") for p in models if p is not None)
         parts = sum(map(node_parts, affinities))
         if parts > FEW_PARTS:
@@ -455,12 +479,6 @@ def warn_of_missing_claims(
             )
 
 
-def model_pod(role: KubeRole) -> KubePod | None:
-    """The pod that represents its role: one to place, else an unfinished one."""
-    pods = (pod for _, pod in role.members)
-    return min(pods, key=lambda pod: (not pod.to_place, bool(pod.finished)), default=None)
-
-
 def role_requests(role: KubeRole) -> dict[str, int]:
     """What every pod of the role counts for: the least that those with room hold, else the most requested.
 
@@ -498,8 +516,3 @@ def _volumes(waiting: Sequence[KubePod]) -> list[str]:
     shown = shown_of(len(found), _SHOWN)
     more = len(found) - shown
     return [*list(found)[:shown], *([f"and {more:,} more like that"] if more else [])]
-
-
-def _written(write: Callable[[Value], str], value: Value | None) -> str | None:
-    """The value as documents write it; None for none."""
-    return None if value is None else write(value)

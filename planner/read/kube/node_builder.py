@@ -1,4 +1,4 @@
-"""Nodes as entries of a compact Cluster document: model, domains, what gangs may use, unhealthy GPUs.
+"""Nodes as an instance has them: model, domains, what gangs may use, unhealthy GPUs.
 
 Pods are kept to nodes that offer GPUs by the name they request, through labels that exist in the plan only.
 """
@@ -10,24 +10,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.documents.base import Units
-from models.documents.cluster import HOSTNAME_LABEL
+from models.documents.cluster import HOSTNAME_LABEL, MigGpus, Taint
 from models.gpu_shares import part_of
-from models.hardware import FindModel, Nic, ServerModel, slug
+from models.hardware import FindModel, ServerModel, mask_of
+from models.instance.cluster import Node
 from models.instance.gang import OFFERS
+from models.instance.policy import KubernetesPolicy
 from models.mig import Board, board_named, boards_of, instance_in, resource_of
-from models.units import exact, number, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import planned_profile
+from planner.read.kube.dialects.gpus import Mark
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
-from planner.read.kube.nodes.gpus import ACK_MODE
 from planner.read.kube.nodes.products import PRODUCT, mig_boards
-from planner.read.kube.nodes.servers import own_nics, unknown_model
-from planner.read.kube.pods.requests import is_gpu_name
+from planner.read.kube.nodes.servers import own_nics, server_model, unknown_model
+from planner.read.kube.pods.requests import is_gpu_name, is_resource
 from planner.read.kube.records import Device, KubeGang, KubeNode, KubeObject, KubePod, Objects
-
-Json = dict[str, Any]
 
 DYNAMIC_MIG = "gangplan.dev/dynamic-mig"
 """Annotation of a node: the board of its GPUs, which plans may partition while they are idle."""
@@ -66,11 +64,6 @@ def assumed_gpu_labels(vendor: str, partial: Collection[str]) -> dict[str, str]:
     return gpu_labels(names, partial)
 
 
-def amounts(units: Mapping[str, int]) -> Json:
-    """Amounts in a document, which has them as they are."""
-    return {resource: Units(units[resource]) for resource in sorted(units)}
-
-
 @dataclass(slots=True)
 class Use:
     """What pods use of one node.
@@ -78,7 +71,7 @@ class Use:
     ``resources``, ``pods``, ``lost_gpus``: by pods of no gang; ``resources`` also holds what a pod of a
     gang requests beyond what its role counts for. ``lasting``: what of it is there as long as the node: of
     DaemonSets and static pods. ``in_gangs``, ``gang_gpus``: by gangs. ``made``: by GPU, the instances that
-    claims made of it; ``closed``: GPUs beside whose instances no others may come, as a document cannot state
+    claims made of it; ``closed``: GPUs beside whose instances no others may come, as a plan cannot state
     of each which pod of a gang has it, and nothing else. ``hidden``: pods have instances of its GPUs that
     were not made for them.
     """
@@ -162,76 +155,81 @@ def node_uses(
 
 
 @dataclass(slots=True)
-class NodeDocuments:
-    """Turns nodes into entries of a Cluster.
+class NodeBuilder:
+    """Makes nodes of the instance.
 
     ``keys``: label keys that some selector uses; other labels are left out. ``requested``: resources
     that some gang requests: a node without one offers 0. ``partial``: see ``partial_gpu_names``.
-    ``marked_only``: topology-only nodes refuse GPU pods without the mark. ``pod_sets``: by node, pods of
-    no gang in each set. ``failures``: whether it matters when nodes failed. ``by_claims``: only claims
-    partition GPUs. ``models``: those used.
+    ``marks``: of pods that nodes refuse without them. ``failures``: whether it matters
+    when nodes failed. ``by_claims``: only claims partition GPUs. ``joined``: nodes that NVLink joins.
     """
 
     levels: Levels
+    policy: KubernetesPolicy
     find: FindModel
     keys: Collection[str]
     requested: Collection[str]
     partial: Collection[str]
-    marked_only: bool
+    marks: Sequence[Mark]
     remarks: Remarks
     failures: bool = False
-    by_claims: bool = False
-    models: dict[str, ServerModel] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
 
-    def tree(self, node: KubeNode, model: ServerModel | None, use: Use) -> Json:
+    def node(self, node: KubeNode, use: Use, remarks: Remarks) -> Node:
+        """What the instance has of a node. ``remarks``: on its server model."""
+        model = server_model(node, self.policy, self.find, remarks)
         if model is None and use.gang_gpus:
             self.remarks.add(
                 node.object.where,
                 "reports no GPUs, but pods hold some; these count as all it has",
             )
             model = unknown_model("unknown", use.gang_gpus)
-        tree: Json = {
-            "name": node.name,
-            "domains": self.levels.named_domains(node.name),
-            **self._amounts(node, use),
-            "unschedulable": node.unschedulable,
-            "ready": node.ready,
-            "labels": self._labels(node),
-            "taints": self._taints(node),
-        }
-        if self.failures and node.failed_at is not None:
-            tree["lastFailure"] = time_text(node.failed_at)
-        if model is not None:
-            self.models[slug(model.name)] = model
-            if model.nvlink_domain_nodes > 1:
-                self.joined.add(node.name)
-            tree["model"] = model.name
-            sick = [gpu for gpu in sorted(set(node.sick)) if gpu < model.gpus]
-            tree["unhealthyGpus"] = sick
-            unusable = _unusable(node, model, len(sick), use)
-            mig = _mig(node, model, use)
-            if mig and len(mig) <= unusable:
-                tree["mig"] = [{"gpus": [gpu], "profiles": mig[gpu]} for gpu in sorted(mig)]
-                unusable -= len(mig)
-                sick = [*sick, *mig]
-            partitioned = model.gpus - len(sick) - (0 if node.shared else node.gpus)
-            partitioned = min(unusable, max(0, partitioned)) if node.partitioned else 0
-            tree["unknownUnhealthy"] = unusable - partitioned
-            tree["unknownPartitioned"] = partitioned
-            if (board := self._board(node, model, use)) is not None:
-                tree["dynamicMig"] = board
-            elif node.sharing is not None:
-                tree["sharing"] = node.sharing
-            if (nics := own_nics(model)) is not None:
-                tree["nics"] = [_nic(nic) for nic in nics]
-        return tree
+        allocatable, held = self._amounts(node, use)
+        gpus: dict[str, Any] = {} if model is None else self._gpus(node, model, use)
+        if instances := gpus.get("mig"):
+            found = Counter(resource_of(name) for one in instances for name in one.profiles)
+            allocatable = {**(found - Counter(held)), **allocatable}
+        return Node(
+            node.name,
+            model,
+            self.levels.domain(node.name),
+            tuple(sorted(allocatable.items())),
+            tuple(sorted(self._labels(node).items())),
+            self._taints(node),
+            unschedulable=node.unschedulable,
+            ready=node.ready,
+            held=tuple(sorted(held.items())),
+            last_failure=node.failed_at if self.failures else None,
+            **gpus,
+        )
+
+    def _gpus(self, node: KubeNode, model: ServerModel, use: Use) -> dict[str, Any]:
+        """The fields of its GPUs."""
+        if model.nvlink_domain_nodes > 1:
+            self.joined.add(node.name)
+        sick = {gpu for gpu in node.sick if gpu < model.gpus}
+        unusable = _unusable(node, model, len(sick), use)
+        found: dict[str, Any] = {"nics": own_nics(model)}
+        mig = _mig(node, model, use)
+        if mig and len(mig) <= unusable:
+            found["mig"] = tuple(MigGpus((gpu,), tuple(mig[gpu])) for gpu in sorted(mig))
+            unusable -= len(mig)
+            sick |= mig.keys()
+        partitioned = model.gpus - len(sick) - (0 if node.shared else node.gpus)
+        if node.partitioned:
+            found["unknown_partitioned"] = min(unusable, max(0, partitioned))
+        if (board := self._board(node, model, use)) is not None:
+            found["dynamic_mig"] = board
+        elif node.sharing is not None:
+            found["sharing"] = node.sharing
+        return {**found, "unhealthy": mask_of(sick), "unknown_unhealthy": unusable}
 
     def _board(self, node: KubeNode, model: ServerModel, use: Use) -> str | None:
         """The board of GPUs that plans may partition, as devices or the administrator's annotation say."""
         if node.mig_mode and use.hidden:
             return None
-        stated = None if self.by_claims else node.object.annotations.get(DYNAMIC_MIG)
+        by_claims = self.policy.gpu_backend == "dra"
+        stated = None if by_claims else node.object.annotations.get(DYNAMIC_MIG)
         if stated is None:
             return node.board
         board, known = board_named(stated), [one for one in _boards(node, model) if one.placed]
@@ -245,7 +243,7 @@ class NodeDocuments:
         self.remarks.add(node.object.where, f"annotation {DYNAMIC_MIG} {what}; ignored", hint)
         return None
 
-    def _amounts(self, node: KubeNode, use: Use) -> Json:
+    def _amounts(self, node: KubeNode, use: Use) -> tuple[dict[str, int], dict[str, int]]:
         """What is left for gangs: allocatable less pods of no gang; and what may come back to them."""
         left = {**dict.fromkeys(node.withheld, 0), **node.allocatable}
         for one in (one for made in use.fixed.values() for one in made):
@@ -265,13 +263,14 @@ class NodeDocuments:
             if resource in left and (less := min(amount, left[resource])) > 0:
                 left[resource] -= less
                 held[resource] += max(0, less - use.lasting[resource])
-        kept = {name for name in left if is_label_key(name) and not is_gpu_name(name)}
-        found: Json = {"allocatable": amounts({n: left[n] for n in left if n in kept})}
-        if own := {name: held[name] for name in sorted(kept & held.keys()) if held[name]}:
-            found["held"] = amounts(own)
-        return found
+        kept = {
+            name: amount
+            for name, amount in left.items()
+            if is_resource(name) and not is_gpu_name(name)
+        }
+        return kept, {name: held[name] for name in kept if held[name]}
 
-    def _labels(self, node: KubeNode) -> Json:
+    def _labels(self, node: KubeNode) -> dict[str, str]:
         kept = {}
         for key in sorted(node.labels):
             value = node.labels[key]
@@ -282,11 +281,8 @@ class NodeDocuments:
                     self.remarks.add(node.object.where, "has a malformed label; ignored")
         return kept | gpu_labels(node.gpu_names, self.partial)
 
-    def _taints(self, node: KubeNode) -> list[Json]:
-        taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints]
-        if node.topology_only and self.marked_only:
-            taints.append({"key": ACK_MODE, "value": "topology", "effect": "NoSchedule"})
-        return taints
+    def _taints(self, node: KubeNode) -> tuple[Taint, ...]:
+        return (*node.taints, *(one.taint for one in self.marks if one.refuses(node)))
 
 
 def _boards(node: KubeNode, model: ServerModel) -> list[Board]:
@@ -323,13 +319,3 @@ def _unusable(node: KubeNode, model: ServerModel, sick: int, use: Use) -> int:
     if not node.largest_gpus and use.gang_gpus:
         usable = model.gpus  # a model made up for what pods hold: nothing of it is unhealthy
     return max(0, model.gpus - sick - usable)
-
-
-def _nic(nic: Nic) -> Json:
-    tree: Json = {
-        "name": nic.name,
-        "gbps": None if nic.megabits is None else number(exact(nic.megabits) / 1000),
-    }
-    if nic.gpus is not None:
-        tree["gpus"] = list(nic.gpus)
-    return tree
