@@ -172,7 +172,7 @@ OTHERS_WORDS = {
     "planner/cluster/writes.py",  # the API server's
     "planner/read/json_items.py",  # msgspec's
     "planner/read/model_files.py",
-    "planner/read/topo/server_match.py",  # the confidence that a server model states
+    "planner/read/topo/server_model.py",  # the confidence that a server model states
     "planner/read/topo/tools.py",
 }
 """Files that look for words which other programs, or people, write."""
@@ -225,7 +225,7 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 CEILINGS: dict[str, int] = {
     "models": 1000,
     "models/apply": 2969,
-    "models/documents": 2528,
+    "models/documents": 2519,
     "models/instance": 1958,
     "models/program": 5735,
     "models/queues": 1447,
@@ -248,8 +248,8 @@ CEILINGS: dict[str, int] = {
     "planner/read/kube/nodes": 797,
     "planner/read/kube/pods": 1653,
     "planner/read/kube/templates": 272,
-    "planner/read/slurm": 1590,
-    "planner/read/topo": 657,
+    "planner/read/slurm": 1565,
+    "planner/read/topo": 645,
     "planner/search": 1302,
     "planner/search/bound": 712,
     "planner/search/engines": 735,

@@ -33,7 +33,6 @@ from models.documents.gang import (
     NearDocument,
     NextToDocument,
     PlannedDocument,
-    PodDocument,
     ReplicaRange,
     RoleDocument,
     RoleTopology,
@@ -236,7 +235,6 @@ class _GangWriter:
         self._cluster = cluster
         self._nodes = [node.name for node in cluster.nodes]
         self._kinds: dict[Hashable, dict[str, Any]] = {}
-        self._pod_kinds: dict[Hashable, dict[str, Any]] = {}
         self._affinities: dict[NodeAffinity, list[Any]] = {}
 
     def write(self, gang: Gang) -> dict[str, Any]:
@@ -272,24 +270,17 @@ class _GangWriter:
         return document
 
     def _pod(self, pod: ExistingPod, gang: Gang) -> dict[str, Any]:
-        kind = (pod.uid is None, pod.node is None, pod.mode)
-        role = gang.roles[pod.role].name
-        node = None if pod.node is None else self._nodes[pod.node]
-        if kind not in self._pod_kinds:
-            none = dict.fromkeys(("gpus", "rank", "gpu_group", "start"))
-            document = PodDocument.of(pod, role=role, node=node, budgets=(), **none)
-            self._pod_kinds[kind] = document.to_json()
-        own: dict[str, Any] = {"name": pod.name, "role": role, "index": pod.index}
+        """As ``PodDocument`` has it, in its order."""
+        own: dict[str, Any] = {"name": pod.name}
         if pod.uid is not None:
             own["uid"] = pod.uid
-        if node is not None:
-            own["node"] = node
+        own |= {"role": gang.roles[pod.role].name, "index": pod.index}
+        if pod.node is not None:
+            own["node"] = self._nodes[pod.node]
             own["gpus"] = None if pod.gpus is None else list(bits(pod.gpus))
-        if pod.budgets:
-            own["budgets"] = list(pod.budgets)
-        last = {"rank": pod.rank, "gpuGroup": pod.gpu_group, "start": pod.start}
-        own.update({name: value for name, value in last.items() if value is not None})
-        return {**self._pod_kinds[kind], **own}
+        last = {"mode": pod.mode, "budgets": list(pod.budgets) or None, "rank": pod.rank}
+        last |= {"gpuGroup": pod.gpu_group, "start": pod.start}
+        return own | {name: value for name, value in last.items() if value is not None}
 
 
 def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:

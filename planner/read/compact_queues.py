@@ -58,8 +58,6 @@ def read_queues(
 
 
 class _Places:
-    """Where pinned cells are, and what is wrong with that."""
-
     def __init__(self, merged: MergedCluster, remarks: Remarks, *, observed: bool) -> None:
         self._cluster = merged.cluster
         self._remarks = remarks
@@ -139,7 +137,6 @@ class _Places:
 
 
 def _line(queues: Sequence[Queue], q: int) -> Iterator[str]:
-    """The names of a queue and of all above it."""
     at: int | None = q
     while at is not None:
         yield queues[at].name

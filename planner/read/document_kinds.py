@@ -226,7 +226,6 @@ class Documents:
     def _unwrap(
         self, source: Source, tree: object, path: Path, depth: int
     ) -> Iterator[tuple[Path, dict[str, object]]]:
-        """The document, or those of the List that it is."""
         if not isinstance(tree, dict):
             what = f"expected a document with apiVersion and kind, not {described(tree)}"
             hint = "put documents in a `kind: List`, or between `---`"
@@ -350,7 +349,6 @@ class Documents:
 
 
 def _unknown(tree: dict[str, object]) -> tuple[str, str]:
-    """(what, hint) for a document of an unknown kind."""
     kind, version = tree.get("kind"), tree.get("apiVersion")
     kinds = f"{', '.join(KINDS)} of {API_VERSION}, and List"
     if "kind" not in tree:

@@ -140,8 +140,6 @@ class _Cells:
 
 
 class _Reader:
-    """Turns the cells of one file into those of a cluster."""
-
     def __init__(self, physical: _Cells, cluster: Cluster, remarks: Remarks) -> None:
         self._physical = physical
         self._cluster = cluster
@@ -236,7 +234,6 @@ class _Reader:
         return NODE_LEVEL
 
     def _domains(self, level: int, model: str) -> set[frozenset[str]]:
-        """The nodes with the GPU model in each named domain of a level."""
         members: dict[int, set[str]] = {}
         for n, node in enumerate(self._cluster.nodes):
             named = None not in node.domains[: level + 1]

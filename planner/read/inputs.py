@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import ValidationError
 
@@ -23,11 +23,10 @@ from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build, policy_alone
 from planner.read.sources import Source, open_sources
+from planner.read.validation import Entry
 
 if TYPE_CHECKING:
     from planner.read.kube.objects import Gatherer
-
-_ALONE = "put a Policy alone there"
 
 
 def read(
@@ -59,14 +58,11 @@ def load(
     documents = _documents(paths, stdin, findings, gather)
     if policy is not None:
         own = _documents([policy], stdin, findings)
-        for cluster in own.clusters:
-            cluster.fault(("kind",), "a Cluster in the file of --policy", _ALONE)
-        for gang in own.gangs:
-            gang.fault(("kind",), "a Gang in the file of --policy", _ALONE)
-        for one in own.queues:
-            one.fault(("kind",), "a Queue in the file of --policy", _ALONE)
-        if not own.policies and not findings:
-            findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
+        others: list[Entry[Any]] = [*own.clusters, *own.gangs, *own.queues]
+        for entry in others:
+            what = f"a {entry.document.kind} in the file of --policy"
+            entry.fault(("kind",), what, "put a Policy alone there")
+        _check_policy(own, policy)
         documents.policies = own.policies
     return build(documents, catalogue_model, now=now, schedulers=schedulers)
 
@@ -82,9 +78,14 @@ def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:
         what = "the output of Slurm does not go with a live Kubernetes cluster"
         hint = "Slurm starts its jobs itself; gangplan plan shows what could start"
         findings.fault(Fault(what, hint))
-    if policy is not None and not documents.policies and not findings:
-        findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
+    if policy is not None:
+        _check_policy(documents, policy)
     return policy_alone(documents)
+
+
+def _check_policy(documents: Documents, path: str) -> None:
+    if not documents.policies and not documents.findings:
+        documents.findings.fault(Fault(f"no Policy in {shown(path)}", "put a Policy there"))
 
 
 def _documents(

@@ -310,7 +310,6 @@ def _collected(
 
 
 def _with_fractions(instance: Instance, entries: Iterable[GangEntry]) -> Instance:
-    """The fractions of the gangs that say what they train."""
     stated = {one.document.key: one for one in entries if one.document.spec.communication.model}
     if not stated:
         return instance
@@ -341,7 +340,6 @@ def policy_alone(documents: Documents) -> Policy:
 
 
 def _check_spares(entry: Entry[PolicyDocument], merged: MergedCluster) -> None:
-    """Report spares at a level that the cluster does not have, or at ``node``."""
     levels = [level.name for level in merged.cluster.levels]
     for name in entry.document.spec.spares:
         if name not in levels:

@@ -199,7 +199,6 @@ class _JsonItems:
         return len(self.data) - self.at > MAX_OBJECT or self._item_marks > MAX_ITEM_MARKS
 
     def _value(self, *, item: bool) -> tuple[Any, tuple[str, ...]]:
-        """The next value and what is odd about it."""
         sound = self._sound_value(item=item)
         written = _text(self._unsound_value() if sound is None else sound)
         for decode in (self._strict, self._lenient):
@@ -246,7 +245,6 @@ class _JsonItems:
                 raise InputError(nested_too_deep(self.source, self._place_from(too_deep)))
 
     def _too_large(self) -> InputError:
-        """The fault of an item without end."""
         what = (
             f"an item of more than {MAX_ITEM_MARKS:,} values or {MAX_OBJECT // 2**20} Mi characters"
         )
@@ -288,7 +286,6 @@ class _JsonItems:
         return len(pieces) > 1
 
     def _forget(self) -> None:
-        """Drop what has been read of a long text."""
         if self._rest is not None and self.at > MAX_BLANK:
             self._count(self.at)
             self.data = self.data[self.at :]
@@ -296,12 +293,10 @@ class _JsonItems:
             self._forgot = True
 
     def _count(self, at: int) -> None:
-        """Move the known place to an offset of the text that is held."""
         self._line, self._column = self._place_from(at)
         self._counted = at
 
     def _place_from(self, at: int) -> tuple[int, int]:
-        """Line and column of an offset behind the known place."""
         lines = self.data.count(b"\n", self._counted, at)
         start = self.data.rindex(b"\n", self._counted, at) + 1 if lines else self._counted
         column = len(_text(self.data[start:at])) + (1 if lines else self._column)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from models.documents.base import Path
     from models.hardware import ServerModel
     from planner.read.topo.server_model import Recognition
-    from planner.read.topo.topology import Topology
+    from planner.read.topo.tools import Topology
 
 # Possessive: millions of lines would otherwise cost hundreds of bytes each to step back over.
 _BEFORE = r"(?:[ \t]*(?:(?:#|%YAML)[^\n]*|(?:---[ \t]*)?\r?)\n)*+[ \t]*(?:---[ \t]+)?"
@@ -93,7 +93,6 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
 
 
 def _from_output(texts: Sequence[Source], gpu: str | None, name: str | None) -> list[Recognition]:
-    """Recognitions whose models have a name each."""
     from models.rates import catalogue
     from planner.read.topo.server_model import recognise
 
@@ -139,7 +138,6 @@ def _from_documents(texts: Sequence[Source], path: str) -> tuple[ServerModel, ..
 
 
 def _models(documents: list[Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Path and fields of every server model: a whole document, or an entry of a Cluster."""
     for number, tree in enumerate(documents):
         if not isinstance(tree, dict):
             continue

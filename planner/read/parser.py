@@ -174,7 +174,6 @@ def parse_json(source: Source) -> Parsed:
 
 
 def _too_deep(source: Source) -> tuple[int, int]:
-    """The place of the first bracket that is nested too deep."""
     depth = 0
     for found in _TEXT_OR_BRACKET.finditer(source.text):
         depth += (found.group() in "[{") - (found.group() in "]}")
@@ -376,7 +375,6 @@ class YamlReader:
         return Item(tree, path, lambda: self.source, (ODD,) * self.odd, lambda: form)
 
     def _value(self, event: Any, path: Path, depth: int) -> object:  # noqa: ANN401  # untyped
-        """The value that starts with the event; None for one that cannot be read."""
         self.values += 1
         if self.values > MAX_VALUES and not self.json:
             if self.values == MAX_VALUES + 1:
@@ -426,7 +424,6 @@ class YamlReader:
             self.anchors[event.anchor] = value
 
     def _skip(self, event: Any) -> None:  # noqa: ANN401
-        """Pass over the value that starts with the event."""
         depth = 0
         while True:
             if depth > MAX_SKIPPED_DEPTH:  # libyaml's time is quadratic in it
@@ -440,7 +437,6 @@ class YamlReader:
             event = self.next_event()
 
     def _scalar(self, event: Any) -> object:  # noqa: ANN401
-        """The value of a scalar; None for one that cannot be read."""
         text: str = event.value
         if event.tag is not None and event.tag not in _STRING_TAGS:
             self._left_out(event, *_tagged(event.tag))
@@ -518,7 +514,6 @@ class YamlReader:
                 fields.setdefault(name, value)
 
     def _merge(self, event: Any, path: Path, depth: int) -> list[dict[str, object]]:  # noqa: ANN401
-        """The objects that ``<<`` merges, the first one winning."""
         value = self._value(event, (*path, "<<"), depth + 1)
         sources = value if isinstance(value, list) else [value]
         found = [source for source in sources if isinstance(source, dict)]

@@ -84,7 +84,6 @@ def _described(kind: type[BaseModel | Data], schema: dict[str, Any]) -> dict[str
 
 @cache
 def _classes(module: str) -> dict[str, list[ast.stmt]]:
-    """What stands in each class of a module."""
     source = inspect.getsource(sys.modules[module])
     return {one.name: one.body for one in ast.parse(source).body if isinstance(one, ast.ClassDef)}
 

@@ -104,7 +104,6 @@ def too_long(name: str) -> Fault:
 
 
 def _files(paths: Sequence[str]) -> list[str]:
-    """File names in order of the paths, folders expanded, every file once."""
     missing: list[Fault] = []
     empty: list[Fault] = []
     names: dict[str, str] = {}
@@ -242,7 +241,6 @@ def _not_utf8(error: UnicodeDecodeError, place: tuple[int, int], name: str) -> F
 
 
 def _unpacked(name: str, stdin: BinaryIO | None, opened: ExitStack) -> io.BufferedIOBase:
-    """The bytes of a file. Raises OSError."""
     file: io.BufferedReader[Any]
     if stdin is not None and name == "-":
         file = io.BufferedReader(cast("io.RawIOBase", stdin))

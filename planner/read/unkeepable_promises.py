@@ -106,7 +106,6 @@ def _gpus(instance: Instance) -> Iterator[_Promise]:
 
 
 def _cells(instance: Instance) -> Iterator[_Promise]:
-    """Cells of each kind."""
     counts: dict[Cell, list[int]] = {}
     for q, queue in enumerate(instance.queues):
         for cell in queue.cells:
@@ -191,7 +190,6 @@ NIC = "a NIC speed"
 
 
 def _unknown(node: Node) -> list[tuple[str, str]]:
-    """(what, hint) of every rate of the node's hardware that is not known."""
     if node.model is None:
         return []
     found = []
@@ -203,7 +201,6 @@ def _unknown(node: Node) -> list[tuple[str, str]]:
 
 
 def _to_place(gang: Gang) -> list[Role]:
-    """Roles with GPUs that have a pod to be placed."""
     missing = {number for number, _ in gang.missing} if gang.hold is None else ()
     return [role for number, role in enumerate(gang.roles) if number in missing and role.gpus]
 

@@ -72,7 +72,6 @@ def describe_error(
 
 
 def _describe_value(error: dict[str, Any]) -> tuple[str, str | None]:
-    """(what, hint) of an error about a value."""
     kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}, not {described(value)}", _type_hint(kind, value)

@@ -16,7 +16,7 @@ from models.documents.canonical import server_model_document
 from models.rates.gpu_sets import UnknownRate
 from models.rates.server_bandwidth import link_count, table
 from models.units import number as exact
-from planner.read.topo.server_match import known_paths
+from planner.read.topo.server_model import known_paths
 from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
 from planner.show.text import gigabytes, listed, number, ranges, yaml_text
 

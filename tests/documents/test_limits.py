@@ -25,7 +25,7 @@ LIMITS = {
     "models.documents.server.MAX_GPUS": "| 1,024 |",
     "models.host_ranges.MAX_NAMES": "| 200,000 | refused, before",
     "models.instance.policy.QUEUE_LIMIT": "| 5,000, or",
-    "planner.cli.verbs.plan.MAX_BUDGET": "| 1,000,000 | usage error",
+    "models.documents.policy.MAX_BUDGET": "| 1,000,000 | usage error",
     "planner.cluster.proxy.MAX_BYTES": "| 256 MiB | a list",
     "planner.read.findings.MAX_FAULTS": "| 20 | the first by place",
     "planner.read.json_items.MAX_OBJECT": "32 MiB of text",

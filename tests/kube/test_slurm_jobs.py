@@ -13,7 +13,7 @@ from models.instance.gang import Gang
 from planner.errors import InputError
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
-from planner.read.slurm import constraints
+from planner.read.slurm import gang_documents
 
 MIB = 2**20
 TREE = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=top Switches=leaf[1-2]\n"
@@ -275,8 +275,8 @@ def test_an_array_is_expanded_up_to_a_bound_which_is_a_remark(tmp_path: Path) ->
 
 
 def test_nodes_that_jobs_name_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constraints, "MAX_NAMED", 3)
-    monkeypatch.setattr(constraints, "MAX_ALL_NAMED", 5)
+    monkeypatch.setattr(gang_documents, "MAX_NAMED", 3)
+    monkeypatch.setattr(gang_documents, "MAX_ALL_NAMED", 5)
     lists = ("n[1-3]", "n[1-4]", "n[1-2]", "n1")
     found = gangs(tmp_path, *(job(i, excluded_nodes=text) for i, text in enumerate(lists)))
     codes = [(held(found[f"{i}-train"]) or ("-", ""))[0] for i in range(4)]

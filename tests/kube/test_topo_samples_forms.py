@@ -11,7 +11,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.read.model_files import read_topologies
-from planner.read.topo.topology import Topology
+from planner.read.topo.tools import Topology
 
 SAMPLES = Path(__file__).parents[1] / "data" / "nvidia-smi"
 PARTIAL = ("05-", "22-", "23-")

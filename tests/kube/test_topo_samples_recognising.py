@@ -14,8 +14,7 @@ from topo_text import nvidia_text, paths, relabelled
 from models.hardware import ServerModel
 from models.rates import catalogue
 from planner.read.model_files import read_topologies
-from planner.read.topo.server_match import INFERRED, isomorphism
-from planner.read.topo.server_model import Recognition, recognise
+from planner.read.topo.server_model import INFERRED, Recognition, isomorphism, recognise
 
 KNOWN = catalogue.server_models()
 NVIDIA = [

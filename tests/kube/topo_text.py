@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from models.hardware import ServerModel
-from planner.read.topo.server_match import known_paths
+from planner.read.topo.server_model import known_paths
 
 Matrix = Sequence[Sequence[str]]
 

@@ -15,13 +15,11 @@ from models.instance.policy import Policy
 from models.units import plural, shown
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import clean, objects
-from planner.read.slurm.constraints import Constraints
 from planner.read.slurm.fields import expanded, said
-from planner.read.slurm.gang_documents import GangDocuments, PriorityClasses
+from planner.read.slurm.gang_documents import Constraints, GangDocuments, PriorityClasses
 from planner.read.slurm.jobs import SlurmJob, SlurmJobs
 from planner.read.slurm.levels import BLOCK_LEVEL, SlurmTopology, remark_alone
-from planner.read.slurm.node_documents import Held, Json, NodeDocuments, count_pods
-from planner.read.slurm.nodes import SlurmNode, SlurmNodes
+from planner.read.slurm.nodes import Held, Json, NodeDocuments, SlurmNode, SlurmNodes, count_pods
 from planner.read.sources import Source
 from planner.read.validation import Entry, sound_gang
 

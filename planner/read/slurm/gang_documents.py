@@ -1,5 +1,6 @@
 """Jobs of Slurm as gangs: a pod for each node, or for each task or GPU where only those are asked for.
 
+Partitions, features, lists of nodes and reservations become labels of nodes, or expressions on their names.
 A job that Slurm holds is held with Slurm's reason; one that asks for what cannot be expressed is held as
 Unsupported. Every gang states ``slurm`` as its scheduler, so no plan of it can be applied.
 """
@@ -8,21 +9,216 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, product
 
 from models.documents.base import document_tree
 from models.documents.gang import MAX_GPUS_A_POD, MAX_PODS, MAX_PRIORITY
 from models.instance.policy import SLURM
-from models.units import duration_text, plural, shortened, time_text
+from models.units import duration_text, plural, shortened, shown, time_text
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import clean
-from planner.read.slurm.constraints import Constraints, NotExpressed
-from planner.read.slurm.fields import is_slice
+from planner.read.kube.lookup import LabelSets, bits, clean
+from planner.read.slurm.fields import expanded, is_slice
 from planner.read.slurm.jobs import SlurmJob, count
-from planner.read.slurm.node_documents import Json
-from planner.read.slurm.nodes import GPU_LABEL, label_value
+from planner.read.slurm.nodes import (
+    FEATURE,
+    GPU_LABEL,
+    PARTITION,
+    RESERVATION,
+    Json,
+    NodeDocuments,
+    SlurmNode,
+    label_key,
+    label_value,
+)
 from planner.read.sources import printable
+
+MAX_TERMS = 64
+"""Most alternatives of one job: of features, and of partitions."""
+
+MAX_NAMED = 10_000
+"""Most nodes that one job includes or excludes."""
+
+MAX_ALL_NAMED = 200_000
+"""Most nodes that all jobs include or exclude."""
+
+
+class NotExpressed(Exception):  # noqa: N818  # of the job, not of the program
+    """What a job asks for that a gang cannot state."""
+
+
+class Constraints:
+    """What jobs ask of nodes. ``documents``: None where a Cluster states the nodes, and not Slurm.
+
+    ``labelled``: keys of labels of nodes that Clusters state.
+    """
+
+    def __init__(
+        self, documents: NodeDocuments | None, labelled: Collection[str], remarks: Remarks
+    ) -> None:
+        self.remarks = remarks
+        self.memory_counts = documents is None or documents.memory_counts
+        self.by_name = {} if documents is None else documents.nodes
+        self.nodes = list(self.by_name.values())
+        self.largest = max((node.count for node in self.nodes), default=0)
+        labels = [node.labels for node in self.nodes]
+        self.sets = LabelSets(labels)
+        keys = (key for keys in (labelled, *labels) for key in keys)
+        self.knows_partitions = any(key.startswith(f"slurm/{PARTITION}.") for key in keys)
+        self.named = 0
+        self._whole: dict[object, tuple[set[int], set[int]]] = {}
+
+    def of(self, job: SlurmJob) -> Json:
+        """What a role says of the nodes that the job may use. Raises NotExpressed."""
+        selector: dict[str, str] = {}
+        alternatives = [self._partitions(job, selector), _features(job, selector)]
+        lists = self._lists(job)
+        found: Json = {"nodeSelector": selector}
+        if any(alternatives) or lists:
+            found["nodeAffinity"] = [
+                [*(one for part in parts for one in part), *lists]
+                for parts in product(*filter(None, alternatives))
+            ]
+        if len(found.get("nodeAffinity", ())) > MAX_TERMS:
+            raise NotExpressed("its partitions and features have too many alternatives")
+        if job.reservation:
+            key, value = f"slurm/{RESERVATION}", label_value(job.reservation)
+            selector[key] = value
+            found["tolerations"] = [{"key": key, "value": value, "effect": "NoSchedule"}]
+        return found
+
+    def _partitions(self, job: SlurmJob, selector: dict[str, str]) -> list[list[Json]]:
+        """Alternatives of labels; one partition is a label that nodes must have."""
+        if not self.knows_partitions:
+            if job.partitions:
+                what = "the input does not say which nodes are in which partition; jobs may use all"
+                self.remarks.add("Slurm partitions", what, "scontrol show nodes --json says it")
+            return []
+        masks = {name: self._having(label_key(PARTITION, name)) for name in job.partitions}
+        every = 0
+        for mask in masks.values():
+            every |= mask
+        # of one partition, or of several of which one has all nodes of the others
+        if not masks or every in masks.values():
+            for name in [name for name in masks if masks[name] == every][:1]:
+                selector[label_key(PARTITION, name)] = "true"
+            return []
+        if job.node_count > 1 or not job.asked["node"]:
+            self._check_apart(masks)
+        return [[_exists(label_key(PARTITION, name))] for name in masks]
+
+    def _having(self, key: str) -> int:
+        return self.sets.matching({"matchExpressions": [_exists(key)]})
+
+    def _check_apart(self, masks: Mapping[str, int]) -> None:
+        """A job runs in one partition only: that holds if each has GPU models of its own."""
+        seen: set[str] = set()
+        for mask in masks.values():
+            servers = (self.nodes[i].server for i in bits(mask))
+            own = {server.gpu for server in servers if server is not None}
+            if seen & own:
+                names = ", ".join(masks)
+                raise NotExpressed(
+                    f"it may run in any one of the partitions {names}, not in several"
+                )
+            seen |= own
+
+    def _lists(self, job: SlurmJob) -> list[Json]:
+        found = []
+        for text, operator in ((job.required_nodes, "In"), (job.excluded_nodes, "NotIn")):
+            if not text:
+                continue
+            names = expanded(text, MAX_NAMED)
+            self.named += len(names or ())
+            if names is None or self.named > MAX_ALL_NAMED:
+                raise NotExpressed(
+                    f"it names nodes that cannot be read, or too many: {shown(text)}"
+                )
+            if operator == "In" and len(names) != job.node_count:
+                have = f"names {len(names)} of its {job.node_count} nodes"
+                raise NotExpressed(f"it {have} ({shown(text)}), which is not planned")
+            found.append(
+                {"key": "metadata.name", "operator": operator, "values": list(names), "field": True}
+            )
+        return found
+
+    def _eligible(self, asked: Json) -> Iterator[SlurmNode]:
+        """Nodes that satisfy the labels; expressions on names are not looked at."""
+        found = self.sets.all
+        for key in asked["nodeSelector"]:
+            found &= self._having(key)
+        any_of = 0 if "nodeAffinity" in asked else found
+        for term in asked.get("nodeAffinity", ()):
+            mask = found
+            for one in term:
+                mask &= self._having(one["key"]) if one["operator"] == "Exists" else mask
+            any_of |= mask
+        return (self.nodes[i] for i in bits(any_of))
+
+    def whole_nodes(
+        self, job: SlurmJob, kind: str | None, gpus: int, cpus: int
+    ) -> tuple[int, int, bool]:
+        """(GPUs, cpus) that a job which asks for whole nodes requests of each, on the nodes it may use.
+
+        And whether these are all that any such node has. ``kind``: the type of the GPUs that it asks for,
+        None for any.
+        """
+        if not self.nodes:
+            return gpus, cpus, False
+        asked = gpus if job.asked["node"] else 0
+        key = (job.partitions, job.features, job.reservation, kind, asked)
+        if key not in self._whole:
+            fitting = [
+                node
+                for node in self._eligible(self.of(job))
+                if node.count >= max(asked, 1) and kind in (None, node.kind)
+            ]
+            self._whole[key] = ({one.count for one in fitting}, {one.cpus for one in fitting})
+        counts, every = self._whole[key]
+        full = len(counts) == len(every) == 1 and bool(asked)
+        if counts and not full:
+            what = (
+                "asks for whole nodes, and those that it may use differ: it counts with the GPUs that"
+                " it asks for, on nodes without other jobs with GPUs"
+            )
+            self.remarks.add(job.subject, what)
+        return min(counts) if full else gpus, min(every, default=cpus), full
+
+    def mixed(self, nodes: Iterable[str]) -> bool:
+        """Whether these nodes have several GPU models."""
+        servers = (self.by_name[name].server for name in nodes if name in self.by_name)
+        return len({server.gpu for server in servers if server is not None}) > 1
+
+
+def _exists(key: str) -> Json:
+    return {"key": key, "operator": "Exists"}
+
+
+def _features(job: SlurmJob, selector: dict[str, str]) -> list[list[Json]]:
+    """Alternatives of ``a|b``; the features of ``a&b`` are labels that nodes must have."""
+    text = job.features.replace(" ", "")
+    if not text:
+        return []
+    refused = NotExpressed(f"its constraint {shown(text)} is not planned")
+    if job.node_count == 1 and text.startswith("[") and text.endswith("]") and "*" not in text:
+        text = text[1:-1]  # of one node, "all of one of these" is "one of these"
+    alternatives: list[list[str]] = [[]]
+    for part in text.split("&"):
+        plain = part[1:-1] if part.startswith("(") and part.endswith(")") else part
+        if "|" in part and plain == part and "&" in text:
+            raise refused  # how a mix of both is grouped depends on the version of Slurm
+        names = plain.split("|")
+        if any(not name or set(name) & set("[]()*!,") for name in names):
+            raise refused
+        if len(names) == 1:
+            selector[label_key(FEATURE, names[0])] = "true"
+            continue
+        alternatives = [[*one, name] for one in alternatives for name in names]
+        if len(alternatives) > MAX_TERMS:
+            raise refused
+    return [[_exists(label_key(FEATURE, name)) for name in one] for one in alternatives if one]
+
 
 _MAX_MESSAGE = 1000
 _MAX_NAME = 60
@@ -30,6 +226,7 @@ _MAX_NAME = 60
 GATED, UNSUPPORTED, INCOMPLETE = "Gated", "Unsupported", "Incomplete"
 
 
+@dataclass(slots=True)
 class GangDocuments:
     """Turns jobs into gangs.
 
@@ -38,21 +235,17 @@ class GangDocuments:
     because they have no GPUs; by whether they run.
     """
 
-    def __init__(  # what jobs are read with
-        self,
-        constraints: Constraints,
-        nodes: Collection[str],
-        classes: PriorityClasses,
-        leaf: str | None,
-        block: str | None,
-        now: int,
-    ) -> None:
-        self.constraints = constraints
-        self.remarks: Remarks = constraints.remarks
-        self.nodes = nodes
-        self.classes = classes
-        self.leaf, self.block, self.now = leaf, block, now
-        self.without_gpus = Counter[bool]()
+    constraints: Constraints
+    nodes: Collection[str]
+    classes: PriorityClasses
+    leaf: str | None
+    block: str | None
+    now: int
+    without_gpus: Counter[bool] = field(default_factory=Counter)
+
+    @property
+    def remarks(self) -> Remarks:
+        return self.constraints.remarks
 
     def trees(self, jobs: Iterable[SlurmJob]) -> list[Json]:
         """The gangs of all jobs that have GPUs; parts of a heterogeneous job are one gang."""
@@ -187,7 +380,6 @@ class GangDocuments:
             role["antiAffinity"] = [{"level": "node"}]  # Slurm gives a job different nodes
 
     def _topology(self, parts: Sequence[SlurmJob]) -> Json:
-        """What ``--switches`` asks for."""
         job = parts[0]
         switches = [part.switches for part in parts if part.switches]
         if job.runs or not switches:
@@ -208,7 +400,6 @@ class GangDocuments:
 
 
 def _held_gpus(job: SlurmJob) -> list[tuple[int, list[int] | None]]:
-    """(GPUs, their indices) of each node of a job that runs."""
     if not job.held_gpus or len(job.held_gpus) != len(job.nodes):
         each = -(-job.gpus // max(1, len(job.nodes)))
         return [(min(each, MAX_GPUS_A_POD), None)] * len(job.nodes)
@@ -221,7 +412,6 @@ def _held_gpus(job: SlurmJob) -> list[tuple[int, list[int] | None]]:
 
 
 def _size(job: SlurmJob) -> tuple[int, int]:
-    """(pods, GPUs of each) of a job that waits. Raises NotExpressed."""
     if len(job.kinds) > 1:
         raise NotExpressed(
             f"it asks for GPUs of the types {' and '.join(sorted(job.kinds))} at once"
@@ -250,7 +440,6 @@ def _size(job: SlurmJob) -> tuple[int, int]:
 
 
 def _hold(parts: Sequence[SlurmJob], problems: Sequence[str]) -> Json | None:
-    """Why none of its pods starts."""
     code, why = "", ""
     if all(part.runs for part in parts):
         return None

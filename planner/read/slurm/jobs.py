@@ -303,7 +303,6 @@ def _time(tree: Tree, name: str) -> int | None:
 
 
 def _held(tree: Tree, states: set[str]) -> str:
-    """Why Slurm does not start it, whatever is free."""
     if held := next((one for one in _HELD_STATES if one in states), None):
         return held
     reason = re.split(r"[,\s(]", said(tree, "state_reason"))[0]

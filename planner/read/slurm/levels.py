@@ -247,7 +247,6 @@ class _Reader:
     # ---- names
 
     def _by_name(self, found: Sequence[_Domain], kind: str, hint: str) -> dict[str, _Domain]:
-        """The first of every name."""
         first: dict[str, _Domain] = {}
         for one in found:
             if first.setdefault(one.name.text, one) is not one:
@@ -371,7 +370,6 @@ class _Reader:
         return children, parent
 
     def _children(self, listed: _Word | None, switches: Mapping[str, _Domain]) -> Iterator[str]:
-        """The switches of a host list, up to the first that is not defined."""
         if listed is None:
             return
         for child in self._names(listed, MAX_LINKS, "links between switches", "leave some out"):
