@@ -30,15 +30,6 @@ class Idle(Struct, frozen=True):
     moved: tuple[tuple[str, Amount, Amount | None], ...] = ()
 
 
-class Waits(Struct, frozen=True):
-    """A gang that waits: ``since`` seconds since the epoch; ``code``: why, as a plan says it."""
-
-    gang: str
-    gpus: Amount
-    since: int | None
-    code: str
-
-
 class Figures(Struct, frozen=True):
     """``now``: with nothing moved; ``moving``: beyond that, with at most ``restarts`` gangs restarted.
 
@@ -56,4 +47,3 @@ class Figures(Struct, frozen=True):
     now: Idle = Idle()
     moving: Idle = Idle()
     quotas: Idle = Idle()
-    waiting: tuple[Waits, ...] = ()

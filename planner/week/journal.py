@@ -171,9 +171,8 @@ def append(
                 whole, last = state is not None, state or State()
             size = stream.seek(0, os.SEEK_END)
             if last.time is not None and last.time >= time:
-                what = (
-                    f"the last record is of {time_text(last.time)}, this one of {time_text(time)}"
-                )
+                times = time_text(last.time), time_text(time)
+                what = "the last record is of {}, this one of {}".format(*times)
                 raise InputError(Fault(what, "set the clock, or wait for it", str(path)))
             state = State.of(document, time, rename)
             after = last.time if whole else None
@@ -263,8 +262,6 @@ def _renamed_figures(figures: Figures, rename: Callable[[Tree], Tree]) -> Figure
             (alias(gang), gpus, list(map(alias, nodes))) for gang, gpus, nodes in idle["gangs"]
         ]
         idle["moved"] = [(alias(gang), *rest) for gang, *rest in idle["moved"]]
-    for one in tree["waiting"]:
-        one["gang"] = alias(one["gang"])
     return msgspec.convert(tree, Figures)
 
 
@@ -288,52 +285,43 @@ class Journal:
 
     def rounds(self) -> Iterator[Round]:
         """Raises MissingPathError, and InputError where nothing can be read."""
-        try:
-            files = _files(self._folder)
-        except OSError as error:
-            what = f"cannot read {self._folder}: {error.strerror}"
-            raise MissingPathError(Fault(what, "check the path")) from error
         state, last = State(), None
-        for path in files:
-            for record in self._of(path):
-                if last is not None and record.time <= last:
-                    self.remarks.append(
-                        f"{path.name}: a record of {time_text(record.time)} is late"
-                    )
-                    continue
-                try:
-                    found = state.after(record)
-                except (AttributeError, KeyError, TypeError):  # documents without their names
-                    self.remarks.append(f"{path.name}: a record is none, and left out")
-                    continue
-                state, last = (
-                    found or State(),
-                    record.time,
-                )  # which no record but a whole one follows
-                yield Round(record, found)
+        for record, file in self._read():
+            if last is not None and record.time <= last:
+                self.remarks.append(f"{file}: a record of {time_text(record.time)} is late")
+                continue
+            try:
+                found = state.after(record)
+            except (AttributeError, KeyError, TypeError):  # documents without their names
+                self.remarks.append(f"{file}: a record is none, and left out")
+                continue
+            # None but a whole record follows one whose cluster is unknown.
+            state, last = found or State(), record.time
+            yield Round(record, found)
         if last is None:
             what = "no journal: no file here has a record that can be read"
             hint = "a journal is the folder that `gangplan run --shadow FOLDER` writes"
             raise InputError(Fault(what, hint, str(self._folder)))
 
-    def _of(self, path: Path) -> Iterator[Record]:
-        size = end = 0
+    def _read(self) -> Iterator[tuple[Record, str]]:
+        """Records, and the files that they are in."""
         try:
-            with path.open("rb") as stream:
-                size = stream.seek(0, os.SEEK_END)
-                stream.seek(0)
-                for record, until in _records(stream):
-                    end = until
-                    if record is None:
-                        self.remarks.append(f"{path.name}: a record is none, and left out")
-                    else:
-                        yield record
+            for path in _files(self._folder):
+                with path.open("rb") as stream:
+                    size, end = stream.seek(0, os.SEEK_END), 0
+                    stream.seek(0)
+                    for record, until in _records(stream):
+                        end = until
+                        if record is None:
+                            self.remarks.append(f"{path.name}: a record is none, and left out")
+                        else:
+                            yield record, path.name
+                if end < size:
+                    left = f"{size - end:,} bytes after its last whole record are left out"
+                    self.remarks.append(f"{path.name}: {left}")
         except OSError as error:
-            raise MissingPathError(Fault(f"cannot read {path}: {error.strerror}")) from error
-        if end < size:
-            self.remarks.append(
-                f"{path.name}: {size - end:,} bytes after its last whole record are left out"
-            )
+            what = f"cannot read {error.filename}: {error.strerror}"
+            raise MissingPathError(Fault(what, "check the path")) from error
 
 
 def _files(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from planner.show.report.page import Figure, Page, Part, Section
 from planner.show.table import Cell, Table, columns_of, pairs, row_of
 from planner.show.text import Format, compress, number
 from planner.untrusted_text import safe
-from planner.week.week import HOUR_S, Loss, Week
+from planner.week.week import HOUR_S, Week
 
 MEANS = {
     "order": "most GPUs of waiting gangs that fit together as things are",
@@ -31,24 +31,31 @@ WAITED = {
 }
 """What each column of the waits is."""
 
-HELD = "allocated: the share of the installed GPUs that gangs held from the first round to the last"
-
 PROOFS = (
     "at least: a plan that the judge accepts starts so much",
-    "proven: beyond that, no plan starts more, whatever its order; in brackets, in how many of the hours",
+    "proven: beyond that, no plan starts more, whatever its order; in brackets, in how many of all hours",
 )
 
 REPLAY = (
     "the replay starts gangs by the plans of that moment, which know only what was known then",
     "what it starts keeps its room for as long as the gang really ran; nothing is moved or stopped",
+    "after a gap it begins anew, with what truly ran and waited then; hours within gaps count nowhere",
+    "allocated: the share of the installed GPUs that gangs held, beside gaps",
 )
 
 REPLAY_ERROR = "1 %"
 """Most by which a replay differs from a simulation of the same gangs, in the tests."""
 
+GAPS = "they count in no figure; LONGER is at least, REPLAY and LATER at most"
+"""What gaps make of the figures."""
+
+MOST_NAMES = 10
+"""Gangs that a line names."""
+
 UNKNOWN = (
     "what happened between two rounds: a gang that came and ended there is in no figure",
-    "how long a gang runs that was not seen to end: in the replay it keeps its room to the end",
+    "how long a gang runs that was not seen to end: in the replay it keeps its room to the end or next gap",
+    "whether a gang that left without being seen to run was withdrawn, or ran between two rounds",
     "what else people would have submitted, had their gangs started earlier",
     "why a gang was not started: order also has the time that its scheduler took, and its own rules",
     "how fast a gang ran: speeds are predicted, and scale only hours of gangs that state a fraction",
@@ -67,22 +74,18 @@ def show(console: Console, output: Format, week: Week) -> None:
     console.data(console.sections([_headline(week), *shown, _sure(week)]))
 
 
-def _idle(week: Week) -> tuple[Loss, Loss]:
-    """What stood idle with nothing moved, and with restarts."""
-    return week.losses[0], week.losses[1]
-
-
-def _sums(week: Week) -> tuple[str, str]:
-    """Hours that gangs waited longer, and later."""
-    longer = sum(one.longer for one in week.classes)
-    later = sum(one.later for one in week.classes)
-    return _tenths(longer), _tenths(later)
+def _sums(week: Week) -> tuple[str, str, str]:
+    """Hours that gangs waited longer, and later, and the share of GPUs that they hold in the replay."""
+    least, most = ("at least ", "at most ") if week.gaps else ("", "")
+    longer = _tenths(sum(one.longer for one in week.classes))
+    later = _tenths(sum(one.later for one in week.classes))
+    return least + longer, most + later, most + _percent(week.would_be)
 
 
 def _headline(week: Week) -> list[str]:
     """What the week was, in a few lines."""
-    order, more = _idle(week)
-    longer, later = _sums(week)
+    order, more = week.losses[:2]
+    longer, later, would_be = _sums(week)
     held = f"{number(week.installed)} GPUs, {_tenths(week.held)} of them held on average"
     idle = f"{_tenths(order.gpu_hours)} GPU-hours ({order.proof})"
     restarts = plural(week.restarts, "restart")
@@ -91,7 +94,7 @@ def _headline(week: Week) -> list[str]:
         f"idle while a gang waited that could have run: {idle}",
         f"with at most {restarts}: {_tenths(more.gpu_hours)} more ({more.proof})",
         f"waited longer than in the replay: {longer} hours; later in the replay: {later}",
-        f"allocated: {_percent(week.allocated)}; in the replay: {_percent(week.would_be)}",
+        f"allocated: {_percent(week.allocated)}; in the replay: {would_be}",
     ]
 
 
@@ -115,10 +118,8 @@ def _losses(week: Week) -> Table:
         price = "-" if one.price is None else f"{one.price:,.2f}"
         said = MEANS[one.cause].format(plural(week.restarts, "gang"))
         hours, gpus = _tenths(one.gpu_hours), _tenths(one.gpus)
-        proof = (
-            one.proof if one.proof == "proven" else f"{one.proof} ({_percent(one.proven_hours)})"
-        )
-        rows.append(row_of(one.cause, hours, gpus, proof, price, said))
+        share = f" ({_percent(one.proven_hours)})" * (one.proof != "proven")
+        rows.append(row_of(one.cause, hours, gpus, one.proof + share, price, said))
     table = Table(columns_of("LOST TO|>GPU-HOURS|>GPUS|PROOF|>PRICE|IS~"), tuple(rows))
     return table.without_empty_columns()
 
@@ -130,23 +131,21 @@ def _stranded(week: Week) -> Table:
 
 
 def _classes(week: Week) -> Table:
-    rows = tuple(
-        row_of(
-            one.size,
-            number(one.gangs),
-            *map(_tenths, (one.waited, one.would, one.longer, one.later)),
-        )
-        for one in week.classes
-    )
-    return Table(columns_of("GANGS OF|>GANGS|" + "|".join(f">{one}" for one in WAITED)), rows)
+    rows = []
+    for one in week.classes:
+        hours = map(_tenths, (one.waited, one.would, one.longer, one.later))
+        rows.append(row_of(one.size, number(one.gangs), *hours))
+    titles = "|>".join(("GANGS OF", "GANGS", *WAITED))
+    return Table(columns_of(titles), tuple(rows))
 
 
 def _worst(week: Week) -> Table:
     rows, below = [], {}
     for place, one in enumerate(week.worst):
         longer = Cell(_tenths(one.longer), "warn")
-        times = map(_when, (one.arrived, one.started, one.would_start))
-        rows.append(row_of(one.gang, number(one.gpus), longer, *times))
+        times = (one.arrived, one.started, one.would_start)
+        when = ("not yet" if time is None else time_text(time) for time in times)
+        rows.append(row_of(one.gang, number(one.gpus), longer, *when))
         real = f"ran on {compress(one.nodes)}" if one.nodes else "did not run"
         replayed = f"on {compress(one.would_be_on)}" if one.would_be_on else "neither"
         below[place] = Cell(f"{real}; in the replay {replayed}")
@@ -154,14 +153,10 @@ def _worst(week: Week) -> Table:
     return Table(columns_of(titles), tuple(rows), below=below)
 
 
-def _when(time: int | None) -> str:
-    return "not yet" if time is None else time_text(time)
-
-
 def _sure(week: Week) -> list[str]:
     """How sure the figures are."""
     sure = week.sureness
-    least, most = _tenths(sure.least), _tenths(sure.most)
+    least, most = "at least " * bool(week.gaps) + _tenths(sure.least), _tenths(sure.most)
     alike = f"{sure.alike:,} of {week.gangs:,} started within a round of the replay"
     open_ends = f"{sure.unknown:,} were not seen to end"
     lines = [
@@ -169,16 +164,20 @@ def _sure(week: Week) -> list[str]:
         f"error of the replay: up to {REPLAY_ERROR} of these hours, against simulations of made-up gangs",
         f"gangs: {alike}, {open_ends}, hours of {sure.scaled:,} scaled by speed",
     ]
+    if sure.unseen:
+        names = ", ".join(sure.unseen[:MOST_NAMES]) + ", ..." * (len(sure.unseen) > MOST_NAMES)
+        lines.append(f"left without being seen to run: {len(sure.unseen):,} ({names})")
     for start, end in week.gaps:
-        hours = f"{(end - start) / HOUR_S:.1f} hours that no GPU-hours count"
-        lines.append(f"gap: {time_text(start)} to {time_text(end)}, {hours}")
+        hours = (end - start) / HOUR_S
+        lines.append(f"gap: {time_text(start)} to {time_text(end)}, {hours:.1f} hours")
+    lines += [f"gaps: {GAPS}"] * bool(week.gaps)
     return [*lines, *(f"note: {one}" for one in week.remarks)]
 
 
 def page(week: Week, made: str) -> Page:
     """The page."""
     hours = sum(end - start for start, end in week.gaps) / HOUR_S
-    gaps = f"{plural(len(week.gaps), 'gap')} of {hours:.1f} hours: no GPU-hours are counted there."
+    gaps = f"{plural(len(week.gaps), 'gap')} of {hours:.1f} hours: {GAPS}."
     return Page(
         title="What placement cost",
         subject=safe(_span(week)),
@@ -191,14 +190,14 @@ def page(week: Week, made: str) -> Page:
 
 
 def _figures(week: Week) -> Iterator[Figure]:
-    order, more = _idle(week)
-    longer, later = _sums(week)
+    order, more = week.losses[:2]
+    longer, later, would_be = _sums(week)
     said = f"{order.proof}: waiting gangs could have run, nothing moved"
     yield Figure("GPU-hours idle", _tenths(order.gpu_hours), said)
     said = f"{more.proof}, with at most {plural(week.restarts, 'restart')}"
     yield Figure("GPU-hours more", _tenths(more.gpu_hours), said)
     yield Figure("Hours waited longer", longer, f"than in the replay; {later} the other way round")
-    way = f"{_percent(week.allocated)} → {_percent(week.would_be)}"
+    way = f"{_percent(week.allocated)} → {would_be}"
     yield Figure("GPUs allocated", way, "in truth, and in the replay")
     if week.gpu_hour_price is not None:
         price = f"{sum(one.price or 0 for one in (order, more)):,.2f}"
@@ -225,7 +224,7 @@ def _sections(week: Week) -> Iterator[Section]:
         yield _section("worst", "Who suffered most", lines, worst.with_below("WHERE"))
     rows = ((what, rest) for what, _, rest in (one.partition(": ") for one in _sure(week)))
     sure = pairs(rows)
-    yield _section("sure", "How sure this is", (*REPLAY, HELD), sure)
+    yield _section("sure", "How sure this is", REPLAY, sure)
     yield _section("unknown", "What rounds cannot know", UNKNOWN)
 
 

@@ -21,7 +21,7 @@ from planner.errors import RefusedPlanError
 from planner.pipelines.adjustments import at_no_price, starting_from
 from planner.pipelines.plan import Maker, Phases, PlanRequest
 from planner.pipelines.timed_search import TimedSearch
-from planner.week.figures import Figures, Idle, Start, Waits
+from planner.week.figures import Figures, Idle, Start
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
@@ -69,9 +69,10 @@ def figures_of(built: LoadedInput, solution: Solution, plan: PlanDocument, look:
     free = sum(free_gpus(instance, base).unheld)
     causes = stranded_by_cause(instance, base)
     lines = Evaluation(instance, base)
-    waiting = [i for i, gang in enumerate(instance.gangs) if not gang.running and _units(gang)]
-    able = (i for i in waiting if instance.gangs[i].hold is None)
-    left = any(solution.decisions[i].decision not in STARTS for i in able)
+    left = any(
+        one.decision not in STARTS and not gang.running and gang.least_units and gang.hold is None
+        for gang, one in zip(instance.gangs, solution.decisions, strict=True)
+    )
     gpus, gangs = _started(instance, solution.decisions)
     now, moving, quotas = Idle(gpus, not left or _proven(plan), gangs), Idle(), Idle()
     if left and len(instance.cluster.nodes) + len(instance.gangs) > LARGE:
@@ -99,17 +100,11 @@ def figures_of(built: LoadedInput, solution: Solution, plan: PlanDocument, look:
         now=now,
         moving=moving,
         quotas=quotas,
-        waiting=tuple(_waits(instance, i, solution.decisions[i]) for i in waiting),
     )
 
 
-def _units(gang: Gang) -> int:
-    """GPUs that it asks for at least, in the unit of its instance."""
-    return gang.least_units if any(role.units for role in gang.roles) else 0
-
-
-def _milli(instance: Instance, units: int) -> int:
-    return MILLI * units // instance.gpu_unit
+def _gpus(instance: Instance, gang: Gang) -> int:
+    return MILLI * gang.least_units // instance.gpu_unit
 
 
 def _name(gang: Gang) -> str:
@@ -124,11 +119,11 @@ def _started(
     found = tuple(
         Start(
             _name(gang),
-            _milli(instance, _units(gang)),
+            _gpus(instance, gang),
             tuple(nodes[n].name for n in sorted({pod.node for pod in one.pods})),
         )
         for gang, one in zip(instance.gangs, decisions, strict=True)
-        if one.decision in STARTS and not gang.running and _units(gang)
+        if one.decision in STARTS and not gang.running and gang.least_units
     )
     return sum(one.gpus for one in found), found
 
@@ -175,7 +170,7 @@ def _most(
     except RefusedPlanError:
         return Idle(proven=False)  # it counts nothing that the judge does not accept
     moved = tuple(
-        (_name(gang), _milli(wish, _units(gang)), _lost(built.instance, index))
+        (_name(gang), _gpus(wish, gang), _lost(built.instance, index))
         for index, (gang, one) in enumerate(zip(wish.gangs, found.decisions, strict=True))
         if one.decision == "move"
     )
@@ -208,7 +203,7 @@ def _lost(instance: Instance, index: int) -> int | None:
     """GPU-seconds since its last checkpoint or its start."""
     gang = instance.gangs[index]
     seconds = instance.lost_work_s(gang)
-    return None if seconds is None else _milli(instance, _units(gang)) * max(0, seconds) // MILLI
+    return None if seconds is None else _gpus(instance, gang) * max(0, seconds) // MILLI
 
 
 def _spread(instance: Instance, lines: Evaluation) -> int:
@@ -222,11 +217,5 @@ def _spread(instance: Instance, lines: Evaluation) -> int:
         pods = (pod for pod in line.decision.pods if line.gang.roles[pod.role].units)
         models = (instance.cluster.nodes[pod.node].model for pod in pods)
         ideal = gang_speed(instance, line.gang, MILLI, [one for one in models if one is not None])
-        lost += _units(line.gang) * max(0, ideal - (line.speed or 0))
+        lost += line.gang.least_units * max(0, ideal - (line.speed or 0))
     return lost // instance.gpu_unit
-
-
-def _waits(instance: Instance, index: int, decision: GangDecision) -> Waits:
-    gang, reason = instance.gangs[index], decision.reason
-    code = "starts" if decision.decision in STARTS else "Unknown" if reason is None else reason.code
-    return Waits(_name(gang), _milli(instance, _units(gang)), gang.submitted_at, code)

@@ -5,21 +5,25 @@ Times are integer seconds, GPUs integer thousandths; sums of their products are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import starmap
 from typing import Literal
 
 from models.units import number, plural
 from planner.errors import Fault, InputError
-from planner.week.figures import Figures
+from planner.week.figures import Figures, Idle
 from planner.week.history import History, Pick
 from planner.week.journal import Journal
-from planner.week.replay import Replay, Replayed
+from planner.week.replay import Replay, Replayed, nodes_of
 
 MILLI, HOUR_S = 1000, 3600
 
 WORST = 10
+
+CAUSES = {"order": "now", "fragmentation": "moving", "quotas": "quotas", "spread": None}
+"""What GPUs were lost to, and the figure of a round that has it."""
 
 Proof = Literal["proven", "at least"]
 
@@ -28,7 +32,7 @@ Proof = Literal["proven", "at least"]
 class Loss:
     """GPU-hours lost to one thing, and GPUs on average. ``price``: None without one.
 
-    ``proven_hours``: permille of the hours in which no plan starts more.
+    ``proven_hours``: permille of all hours in which no plan starts more.
     """
 
     cause: str
@@ -75,12 +79,14 @@ class Sureness:
     """How sure the replay is. ``alike``: gangs that started within a round of when they do in the replay.
 
     ``least``, ``most``: hours that all waited longer, by when they ended. ``unknown``: gangs of which nobody
-    saw the end: they run to the end of the journal. ``scaled``: gangs whose seconds were scaled by speed.
+    saw the end: they run to the end of the journal. ``unseen``: gangs that waited and left, and if they ran,
+    then between two rounds. ``scaled``: gangs whose seconds were scaled by speed.
     """
 
     least: float
     most: float
     unknown: int
+    unseen: tuple[str, ...]
     scaled: int
     alike: int
 
@@ -128,24 +134,26 @@ def week_of(folder: str) -> Week:
     if not history.covered():
         remarks.append("no two rounds follow each other: no GPU-hours are counted")
     picks: tuple[Pick, ...] = ("middle", "earliest", "latest")
+    replays = [Replay(history, pick) for pick in picks]
     try:
-        replays = [Replay(history, pick) for pick in picks]
-        for replay in replays:
-            replay.run()
+        played = [replay.run() for replay in replays]
     except InputError as error:
         fault = error.faults[0]
         what = f"a document of the journal is none: {fault.what}"
         raise InputError(Fault(what, fault.hint, folder)) from error
-    return _Counter(history, replays, remarks).week()
+    return _Counter(history, played, replays[0].largest_node, remarks).week()
 
 
 class _Counter:
-    """``replays``: the first is that which counts."""
+    """``played``: the gangs of each replay; the first is that which counts. ``node``: GPUs of the largest."""
 
-    def __init__(self, history: History, replays: Sequence[Replay], remarks: Sequence[str]) -> None:
-        self._history, self._replays, self._remarks = history, replays, remarks
-        self._gangs, self._unit = replays[0].gangs, replays[0].gpu_unit
-        self._covered = history.covered()
+    def __init__(
+        self, history: History, played: Sequence[list[Replayed]], node: int, remarks: Sequence[str]
+    ) -> None:
+        self._history, self._node, self._remarks = history, node, remarks
+        self._played = [[one for one in gangs if one.gpus] for gangs in played]
+        self._gangs = self._played[0]
+        self._covered, self._stretches = history.covered(), history.stretches()
         self._seconds = sum(seconds for _, seconds in self._covered)
         self._start, self._end = history.rounds[0].time, history.rounds[-1].time
         price = next(
@@ -156,9 +164,10 @@ class _Counter:
         self._price = None if price is None else Fraction(str(price))
 
     def week(self) -> Week:
-        cases = [self._case(one) for one in self._gangs if one.gpus]
+        lives = [one.life for one in self._gangs]
+        cases = [self._case(one) for one in self._gangs]
         waits = sorted(cases, key=lambda one: (-one.longer * one.gpus, one.gang))
-        sums = [self._longer(replay.gangs) for replay in self._replays]
+        sums = [sum(map(self._longer, gangs)) for gangs in self._played]
         moved = [move for seen, _ in self._covered for move in seen.figures.moving.moved]
         lost = [seconds for _, _, seconds in moved if seconds is not None]
         last = self._history.rounds[-1].figures
@@ -175,18 +184,19 @@ class _Counter:
             free=self._mean(lambda one: one.free),
             effective=self._mean(lambda one: one.effective),
             restarts=last.restarts,
-            losses=tuple(self._losses()),
+            losses=tuple(starmap(self._loss, CAUSES.items())),
             stranded=tuple(self._stranded()),
             restart_cost=self._hours(sum(lost) // len(lost)) if lost else None,
             gangs=len(cases),
-            allocated=self._allocated(truly=True),
-            would_be=self._allocated(truly=False),
+            allocated=self._share(self._ran),
+            would_be=self._share(lambda one: one.ran),
             classes=tuple(self._classes()),
             worst=tuple(one for one in waits[:WORST] if one.longer > 0),
             sureness=Sureness(
                 self._hours(min(sums)),
                 self._hours(max(sums)),
-                sum(one.length is None and not one.life.at_first for one in self._gangs),
+                sum(life.gone is None for life in lives),
+                tuple(life.name for life in lives if life.gone is not None and not life.runs),
                 sum(one.scaled for one in self._gangs),
                 sum(map(self._alike, cases)),
             ),
@@ -202,35 +212,24 @@ class _Counter:
         return number(Fraction(round(Fraction(total, max(1, self._seconds))), MILLI))
 
     @staticmethod
-    def _hours(seconds: int) -> float:
-        return number(Fraction(round(Fraction(seconds * 100, HOUR_S)), 100))
+    def _hours(seconds: Fraction | int) -> float:
+        return _hundredths(Fraction(seconds, HOUR_S))
 
-    def _losses(self) -> Iterator[Loss]:
-        """What was lost to what: in GPU-hours."""
-        yield self._loss("order", [(f.figures.now.gpus, s) for f, s in self._covered], "now")
-        yield self._loss(
-            "fragmentation", [(f.figures.moving.gpus, s) for f, s in self._covered], "moving"
-        )
-        yield self._loss("quotas", [(f.figures.quotas.gpus, s) for f, s in self._covered], "quotas")
-        yield self._loss("spread", [(f.figures.spread, s) for f, s in self._covered], None)
-
-    def _loss(self, cause: str, parts: Sequence[tuple[int, int]], kind: str | None) -> Loss:
-        total = sum(gpus * seconds for gpus, seconds in parts)
-        open_s = int(not self._covered) + sum(
-            seconds
-            for seen, seconds in self._covered
-            if kind is not None and not getattr(seen.figures, kind).proven
-        )
-        hours = Fraction(total, MILLI * HOUR_S)
+    def _loss(self, cause: str, kind: str | None) -> Loss:
+        """What was lost to a cause. ``kind``: the figure that has it; None: spread."""
+        total = proven = 0
+        for seen, seconds in self._covered:
+            idle = Idle(seen.figures.spread) if kind is None else getattr(seen.figures, kind)
+            total += idle.gpus * seconds
+            proven += seconds * idle.proven
+        hours, whole = Fraction(total, MILLI * HOUR_S), self._end - self._start
         return Loss(
             cause,
-            number(Fraction(round(hours * 100), 100)),
+            _hundredths(hours),
             number(Fraction(round(Fraction(total, max(1, self._seconds))), MILLI)),
-            "at least" if open_s else "proven",
-            MILLI - -(-MILLI * open_s // max(1, self._seconds)),
-            None
-            if self._price is None
-            else number(Fraction(round(hours * self._price * 100), 100)),
+            "proven" if proven == whole > 0 else "at least",
+            MILLI * proven // max(1, whole),
+            None if self._price is None else _hundredths(hours * self._price),
         )
 
     def _stranded(self) -> Iterator[tuple[str, float]]:
@@ -240,89 +239,79 @@ class _Counter:
 
     # who waited
 
-    def _wait(self, one: Replayed, *, truly: bool) -> int:
-        """Seconds that a gang waited in the time of the journal."""
-        life = one.life
-        if life.at_first:
-            return 0
-        until = min(self._end, life.gone or self._end) if life.started is None else self._end
-        started = life.start("middle") if truly else one.started
-        return max(0, min(until, self._end if started is None else started) - life.arrived)
+    def _beside_gaps(self, start: int, end: int) -> int:
+        """Seconds between these times that are in no gap."""
+        return sum(max(0, min(end, b) - max(start, a)) for a, b in self._stretches)
 
-    def _longer(self, gangs: Iterable[Replayed]) -> int:
-        return sum(
-            self._wait(one, truly=True) - self._wait(one, truly=False) for one in gangs if one.gpus
-        )
+    def _waited(self, one: Replayed) -> int:
+        """Seconds that a gang waited in truth."""
+        life = one.life
+        until = life.gone if life.started is None else life.start("middle")
+        return self._beside_gaps(life.arrived, self._end if until is None else until)
+
+    def _longer(self, one: Replayed) -> int:
+        return self._waited(one) - one.waited
+
+    def _ran(self, one: Replayed) -> int:
+        """Seconds that a gang ran in truth."""
+        life = one.life
+        begun = life.start("middle")
+        if begun is None:
+            return 0
+        ended = self._end if life.gone is None else life.end("middle")
+        return max(0, self._beside_gaps(begun, ended) - life.paused)
 
     def _case(self, one: Replayed) -> Case:
         life = one.life
-        longer = self._wait(one, truly=True) - self._wait(one, truly=False)
-        ended = life.end("middle") if life.gone is not None and life.seen is not None else None
         return Case(
             life.name,
-            number(Fraction(one.gpus, self._unit)),
+            number(one.gpus),
             life.arrived,
             life.start("middle"),
-            ended,
+            life.end("middle") if life.gone is not None and life.runs else None,
             one.started,
-            one.ended if one.ended is not None and one.ended <= self._end else None,
-            tuple(sorted({pod["node"] for pod in life.places if "node" in pod})),
+            one.ended,
+            nodes_of(life.runs[0][1]) if life.runs else (),
             one.nodes,
-            self._hours(longer),
+            self._hours(self._longer(one)),
         )
 
     def _alike(self, case: Case) -> bool:
-        started, would = case.started or 0, case.would_start or 0
-        return bool(started and would) and abs(started - would) <= self._history.interval
+        one, other = case.started, case.would_start
+        return bool(one and other) and abs((one or 0) - (other or 0)) <= self._history.interval
 
     def _classes(self) -> Iterator[Waited]:
-        node = self._replays[0].largest_node
         groups: dict[int, list[Replayed]] = {}
         for one in self._gangs:
-            if one.gpus and not one.life.at_first:
-                groups.setdefault(_size(Fraction(one.gpus, self._unit), node), []).append(one)
-        for size in sorted(groups):
-            gangs = groups[size]
-            waited = [self._wait(one, truly=True) for one in gangs]
-            would = [self._wait(one, truly=False) for one in gangs]
-            pairs = list(zip(waited, would, strict=True))
+            if not one.life.at_first:
+                groups.setdefault(_size(one.gpus, self._node), []).append(one)
+        for size, gangs in sorted(groups.items()):
+            longer = list(map(self._longer, gangs))
             yield Waited(
                 SIZES[size],
                 len(gangs),
-                self._hours(sum(waited)),
-                self._hours(sum(would)),
-                self._hours(sum(max(0, a - b) for a, b in pairs)),
-                self._hours(sum(max(0, b - a) for a, b in pairs)),
+                self._hours(sum(map(self._waited, gangs))),
+                self._hours(sum(one.waited for one in gangs)),
+                self._hours(sum(max(0, more) for more in longer)),
+                self._hours(sum(max(0, -more) for more in longer)),
             )
 
-    def _allocated(self, *, truly: bool) -> int:
-        """Permille of the GPUs that gangs held between the first round and the last."""
-        held = 0
-        for one in self._gangs:
-            life = one.life
-            begun, ended = one.started, one.ended
-            if truly:
-                begun = self._start if life.at_first else life.start("middle")
-                ended = None if life.gone is None or life.seen is None else life.end("middle")
-            if begun is not None:
-                until = min(self._end, self._end if ended is None else ended)
-                held += one.gpus * max(0, until - begun - (life.paused if truly else 0))
+    def _share(self, seconds: Callable[[Replayed], int]) -> int:
+        """Permille of the GPUs that gangs held so long, beside gaps."""
+        held = sum((one.gpus * seconds(one) for one in self._gangs), Fraction())
         installed = sum(seen.figures.installed * s for seen, s in self._covered)
-        whole = Fraction(installed * (self._end - self._start), max(1, self._seconds))
-        return int(MILLI * Fraction(MILLI * held, self._unit) / whole) if whole else 0
+        return int(MILLI * MILLI * held / installed) if installed else 0
+
+
+def _hundredths(value: Fraction) -> float:
+    return number(Fraction(round(value * 100), 100))
 
 
 def _of_cause(cause: str) -> Callable[[Figures], int]:
     return lambda one: one.stranded.get(cause, 0)
 
 
-SIZES = (
-    "part of a node",
-    "one node",
-    "up to 4 nodes",
-    "up to 16 nodes",
-    "more than 16 nodes",
-)
+SIZES = "part of a node", "one node", "up to 4 nodes", "up to 16 nodes", "more than 16 nodes"
 """Classes of gangs by their GPUs, in those of the largest node."""
 
 

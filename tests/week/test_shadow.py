@@ -62,12 +62,13 @@ def test_a_shadow_only_reads_and_adds_one_record_a_round(bench: RunBench) -> Non
     assert one["figures"]["now"] == {
         "gpus": 8000, "proven": True, "gangs": [["default/a", 8000, ["n0"]]], "moved": [],
     }  # fmt: skip
-    assert {(each["gang"], each["gpus"]) for each in one["figures"]["waiting"]} == {
-        ("default/a", 8000),
-        ("default/big", 32000),
-    }
+    gangs = one["changes"]["gangs"]
+    assert [each["metadata"]["name"] for each in gangs if "submittedAt" in each["spec"]] == [
+        "a",
+        "big",
+    ]
     # nothing of a pod but where it belongs, and where it runs
-    pods = [pod for gang in one["changes"]["gangs"] for pod in gang["status"]["pods"]]
+    pods = [pod for gang in gangs for pod in gang["status"]["pods"]]
     assert pods
     assert all(set(pod) <= {"role", "index", "node", "gpus", "mode"} for pod in pods)
 
@@ -117,6 +118,26 @@ def test_missed_rounds_are_a_gap_that_is_shown_and_damaged_records_a_note(
     assert cut["rounds"] == whole["rounds"] - 1
     (note,) = cut["remarks"]
     assert re.fullmatch(r"2026-11-10.jsonl.gz: [\d,]+ bytes after its last whole record .*", note)
+
+
+def test_a_gang_came_with_its_last_pod_while_it_waits_and_with_its_first_once_it_runs(
+    tmp_path: Path, cli: RunCli
+) -> None:
+    kept(SMALL, tmp_path / "made")
+    for one in Journal(str(tmp_path / "made")).rounds():
+        assert one.state is not None
+        tree, time = one.state.document(), one.record.time
+        for gang in tree["gangs"]:
+            if gang["status"]["pods"]:
+                gang["spec"] = {**gang["spec"], "submittedAt": "2026-11-09T23:59:59Z"}
+        append(tmp_path / "seen", time, tree, NONE, keep_s=10**9, anonymize=False)
+    made, seen = (
+        json.loads(report(cli, tmp_path / name, "-o", "json").out)["schedule"]
+        for name in ("made", "seen")
+    )
+    assert [(one["gang"], one["started"]) for one in seen] == [
+        (one["gang"], one["started"]) for one in made
+    ]
 
 
 def test_a_round_cuts_off_what_the_last_one_left_half_written(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from benchmarks.lab.jobs import MS, JobFacts
 from benchmarks.lab.simulation import Scenario, Settings, Simulation
 from planner.read.inputs import load
 from planner.week import pages
+from planner.week.journal import Journal, append
 from planner.week.week import Case, Week, week_of
 
 HOUR_S = 3600
@@ -192,6 +193,35 @@ def test_a_replay_does_not_know_who_comes_later(
     }
     assert len(told) > 10
     assert {name: before[name].would_start for name in told} == told
+
+
+@pytest.mark.parametrize(("after_h", "hours"), [(60, 6), (124, 12), (124, 36), (200, 100)])
+def test_what_a_gap_hides_is_in_no_figure_and_the_rest_is_at_least_so_much(
+    after_h: int, hours: int, made: Fortnight, week: Week, folder: Path, tmp_path: Path
+) -> None:
+    start, end = after_h * HOUR_S, (after_h + hours) * HOUR_S
+    for one in Journal(str(folder)).rounds():
+        assert one.state is not None
+        if not START + start < one.record.time < START + end:
+            tree, figures = one.state.document(), one.record.figures
+            append(tmp_path, one.record.time, tree, figures, keep_s=10**9, anonymize=False)
+    cut = week_of(str(tmp_path))
+    assert cut.gaps == ((START + start, START + end),)
+    for whole, loss in zip(week.losses, cut.losses, strict=True):
+        assert loss.proof == "at least"
+        assert loss.gpu_hours <= whole.gpu_hours
+    passed = [
+        job for job in made.jobs if job.submit <= start < (job.start or 0) and (job.end or 0) <= end
+    ]
+    assert set(cut.sureness.unseen) == set(map(key, passed))
+    found, waited = cases(cut), 0
+    for job in made.jobs:
+        for since, until in ((0, start), (end, 14 * DAY_S)):
+            if key(job) in found:
+                waited += max(0, min(until, job.start or until) - max(since, job.submit))
+    assert sum(one.waited for one in cut.classes) == pytest.approx(waited / HOUR_S, rel=0.001)
+    longer, whole_longer = (sum(one.longer - one.later for one in w.classes) for w in (cut, week))
+    assert 0 < longer <= whole_longer
 
 
 def test_a_replay_of_one_rack_is_what_a_simulation_of_the_same_gangs_says(tmp_path: Path) -> None:
