@@ -6,9 +6,9 @@ recovery and verdicts, and sends one write after the other, each only until it i
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from models.apply.live_state import ClusterView, PodState
 from models.apply.plan_actions import GangActions, Key, PodStart
@@ -39,72 +39,48 @@ class PodBatch:
         return self.gang, self.plan
 
 
-class Sender(Protocol):
-    """What a Write may ask of the machine: to read what it is about again, into the view."""
-
-    def read_pod(self, order: PodStart) -> Generator[Request, Any, object]: ...
-
-    def read_record(self, key: RecordKey) -> Generator[Request, Any, object]: ...
-
-    def read_cluster(self) -> Generator[Request, Any, Any]:
-        """Read everything into the view."""
-
-
-class Write(Protocol):
-    """One write to one object. It may be sent again until the view shows that it is done."""
-
-    @property
-    def what(self) -> str:
-        """The object, as messages begin: ``pod vit-3``."""
-
-    def done(self, view: ClusterView) -> bool: ...
-
-    def obstacle(self, view: ClusterView) -> str | None:
-        """Why it must not be sent, in words that go on after ``what``: ``is being deleted``."""
-
-    def request(self, view: ClusterView) -> Request:
-        """With the preconditions of the object as the view has it, which has no obstacle."""
-
-    def learn(self, view: ClusterView, answer: Done) -> None:
-        """Enter a success into the view: the object of the answer or, without one, what it means."""
-
-    def look(self, sender: Sender) -> Generator[Request, Any, object]:
-        """Read the object into the view again, after a conflict or without an answer."""
-
-
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class Write:
+    """One write to one object. It may be sent again until the view shows that it is done.
+
+    ``what``: the object, as messages begin: ``pod vit-3``. ``about``: what is read again after a conflict or
+    without an answer, a pod or a record; None: the whole cluster. ``request``: with the preconditions of the
+    object as the view has it, which has no obstacle. ``obstacle``: why it must not be sent, in words that go
+    on after ``what``: ``is being deleted``. ``learn``: enters a success into the view: the object of the
+    answer or, without one, what it means.
+    """
+
+    what: str
+    about: PodStart | RecordKey | None
+    request: Callable[[ClusterView], Request]
+    done: Callable[[ClusterView], bool]
+    obstacle: Callable[[ClusterView], str | None]
+    learn: Callable[[ClusterView, Done], None] = lambda *_: None
+
+
+def recorded(
+    key: RecordKey,
+    before: StartRecord | None,
+    after: StartRecord | None,
+    pods: tuple[PodStart, ...] = (),
+) -> Write:
     """The record of a start is as ``after``, or gone; ``before``: as it was when that was decided.
 
     ``pods``: that start next.
     """
 
-    key: RecordKey
-    before: StartRecord | None
-    after: StartRecord | None
-    pods: tuple[PodStart, ...] = ()
-
-    @property
-    def what(self) -> str:
-        return "the record of its start"
-
-    def done(self, view: ClusterView) -> bool:
-        return view.records.get(self.key) == self.after
-
-    def obstacle(self, view: ClusterView) -> str | None:
-        same = view.records.get(self.key) == self.before
+    def obstacle(view: ClusterView) -> str | None:
+        same = view.records.get(key) == before
         return None if same else "was written by another run"
 
-    def request(self, view: ClusterView) -> Request:
-        del view
-        found = self.after
-        return RemoveRecord(self.key) if found is None else WriteRecord(found, self.pods)
-
-    def learn(self, view: ClusterView, answer: Done) -> None:
-        view.enter(self.key, answer.record or self.after)
-
-    def look(self, sender: Sender) -> Generator[Request, Any, object]:
-        return sender.read_record(self.key)
+    return Write(
+        "the record of its start",
+        key,
+        lambda _: RemoveRecord(key) if after is None else WriteRecord(after, pods),
+        lambda view: view.records.get(key) == after,
+        obstacle,
+        lambda view, answer: view.enter(key, answer.record or after),
+    )
 
 
 @dataclass(frozen=True, slots=True)

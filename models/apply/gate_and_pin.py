@@ -6,11 +6,11 @@ One patch a pod starts it; devices that the GPU back end gives are allocated bef
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from models.apply.enforcer import PodBatch, Sender, Write, WritePlan
+from models.apply.enforcer import PodBatch, Write, WritePlan
 from models.apply.live_state import (
     STARTED,
     ClusterView,
@@ -23,7 +23,7 @@ from models.apply.live_state import (
 )
 from models.apply.plan_actions import PodStart
 from models.apply.records import PodPlace
-from models.apply.requests import AllocateDevices, Done, ReleaseDevices, Request, Ungate
+from models.apply.requests import AllocateDevices, Done, ReleaseDevices, Ungate
 
 ALLOCATING = ("dra", "kai")
 """GPU back ends that write other objects for a pod before its gang starts."""
@@ -76,13 +76,13 @@ class GateAndPin:
         waiting = self._waiting(view, batch)
         given = waiting if self.backend in ALLOCATING else ()
         return WritePlan(
-            tuple(_Allocated(order, self.classifier) for order in given),
-            tuple(_Ungated(order, self.classifier) for order in scarcest_first(view, waiting)),
+            tuple(_allocated(order, self.classifier) for order in given),
+            tuple(_ungated(order, self.classifier) for order in scarcest_first(view, waiting)),
         )
 
     def withdrawal(self, view: ClusterView, batch: PodBatch) -> tuple[Write, ...]:
         waiting = self._waiting(view, batch) if self.backend in ALLOCATING else ()
-        return tuple(_Released(order, self.classifier) for order in waiting)
+        return tuple(_released(order, self.classifier) for order in waiting)
 
     def _waiting(self, view: ClusterView, batch: PodBatch) -> list[PodStart]:
         return [order for order in batch.pods if self.state(view, order) is PodState.waiting]
@@ -121,92 +121,72 @@ def unstartable(classifier: PodClassifier, pod: LivePod) -> str | None:
 # ---- the writes
 
 
-@dataclass(slots=True)
-class _PodWrite:
-    """A write to a pod of a batch."""
-
-    order: PodStart
-    classifier: PodClassifier
-
-    @property
-    def what(self) -> str:
-        return f"pod {self.order.name}"
-
-    def obstacle(self, view: ClusterView) -> str | None:
-        pod = pod_of(view, self.order)
-        return "is gone" if pod is None else unstartable(self.classifier, pod)
-
-    def look(self, sender: Sender) -> Generator[Request, Any, object]:
-        return sender.read_pod(self.order)
-
-
-@dataclass(slots=True)
-class _Allocated(_PodWrite):
+def _allocated(order: PodStart, classifier: PodClassifier) -> Write:
     """The pod has its devices, which only an answer shows."""
 
-    answered: bool = field(default=False, init=False)
+    def obstacle(view: ClusterView) -> str | None:
+        pod = pod_of(view, order)
+        return "is gone" if pod is None else unstartable(classifier, pod)
 
-    @property
-    def what(self) -> str:
-        return f"pod {self.order.name}:"
-
-    def done(self, view: ClusterView) -> bool:
-        del view
-        return self.answered
-
-    def request(self, view: ClusterView) -> Request:
-        return AllocateDevices(self.order, view.pods[self.order.key])
-
-    def learn(self, view: ClusterView, answer: Done) -> None:
-        del view, answer
-        self.answered = True
+    return Write(
+        f"pod {order.name}:",
+        order,
+        lambda view: AllocateDevices(order, view.pods[order.key]),
+        lambda _: False,
+        obstacle,
+    )
 
 
-@dataclass(slots=True)
-class _Released(_Allocated):
+def _released(order: PodStart, classifier: PodClassifier) -> Write:
     """A pod that has not started gives its devices back, or is gone."""
 
-    def done(self, view: ClusterView) -> bool:
-        return self.answered or pod_of(view, self.order) is None
+    def obstacle(view: ClusterView) -> str | None:
+        pod = pod_of(view, order)
+        return "was started" if pod is not None and classifier.started(pod) else None
 
-    def obstacle(self, view: ClusterView) -> str | None:
-        pod = pod_of(view, self.order)
-        return "was started" if pod is not None and self.classifier.started(pod) else None
+    return Write(
+        f"pod {order.name}:",
+        order,
+        lambda _: ReleaseDevices(*order.key),
+        lambda view: pod_of(view, order) is None,
+        obstacle,
+    )
 
-    def request(self, view: ClusterView) -> Request:
-        del view
-        return ReleaseDevices(*self.order.key)
 
-
-@dataclass(slots=True)
-class _Ungated(_PodWrite):
+def _ungated(order: PodStart, classifier: PodClassifier) -> Write:
     """The pod has lost its gate and is pinned to its node: another client may ungate it, too."""
 
-    def done(self, view: ClusterView) -> bool:
-        pod, node = pod_of(view, self.order), view.nodes.get(self.order.node)
-        if pod is None or node is None or self.classifier.gated(pod):
+    def done(view: ClusterView) -> bool:
+        pod, node = pod_of(view, order), view.nodes.get(order.node)
+        if pod is None or node is None or classifier.gated(pod):
             return False
         pinned = unpinnable(pod, node) is None and not pin(pod, node)
         return pinned and pod.node in {None, node.name}
 
-    def obstacle(self, view: ClusterView) -> str | None:
-        pod, node = pod_of(view, self.order), view.nodes.get(self.order.node)
-        why = "is gone" if pod is None else unstartable(self.classifier, pod)
+    def obstacle(view: ClusterView) -> str | None:
+        pod, node = pod_of(view, order), view.nodes.get(order.node)
+        why = "is gone" if pod is None else unstartable(classifier, pod)
         if why is not None or pod is None:
             return why
         if pod.start is None or node is None:
-            return "is not recorded" if pod.start is None else f"lost node {self.order.node}"
+            return "is not recorded" if pod.start is None else f"lost node {order.node}"
         if unpinnable(pod, node) or pin_record(pod, pin(pod, node)) != pod.start.pod.pin:
             return "has other constraints than were recorded"
         return None
 
-    def request(self, view: ClusterView) -> Request:
-        return Ungate(self.order, view.pods[self.order.key])
-
-    def learn(self, view: ClusterView, answer: Done) -> None:
-        seen = view.pods[self.order.key]
-        pod = answer.pod or replace(seen, gates=self.classifier.other_gates(seen))
+    def learn(view: ClusterView, answer: Done) -> None:
+        seen = view.pods[order.key]
+        pod = answer.pod or replace(seen, gates=classifier.other_gates(seen))
         view.pods[pod.key] = pod
+
+    return Write(
+        f"pod {order.name}",
+        order,
+        lambda view: Ungate(order, view.pods[order.key]),
+        done,
+        obstacle,
+        learn,
+    )
 
 
 # ---- the pin, which planner.read.kube.pods.pods takes off again when the pod is read

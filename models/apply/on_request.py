@@ -8,11 +8,12 @@ room from one another, or from pods that are still to come.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
-from models.apply.enforcer import PodBatch, Sender, Write, WritePlan
+from models.apply.enforcer import PodBatch, Write, WritePlan
 from models.apply.live_state import ClusterView, PodState, pod_of, pods_on, usage
 from models.apply.placement_requests import (
     PLAN_DETAIL,
@@ -24,7 +25,7 @@ from models.apply.placement_requests import (
 )
 from models.apply.plan_actions import PodStart
 from models.apply.records import PodPlace
-from models.apply.requests import AnswerRequest, Done, LabelNode, Request
+from models.apply.requests import AnswerRequest, Done, LabelNode
 
 Room = Mapping[str, int]
 """Amounts by resource; ``gpus`` whole GPUs."""
@@ -87,8 +88,8 @@ class OnRequest:
         nodes = sorted({order.node for order in batch.pods})
         details = {slot: mark, PLAN_DETAIL: batch.plan, **node_details(_by_set(batch))}
         return WritePlan(
-            tuple(Labelled(node, slot, mark) for node in nodes),
-            (StatusAnswer(request, "placed", PLACED, details, batch.pods),),
+            tuple(labelled(node, slot, mark) for node in nodes),
+            (answered(request, "placed", PLACED, details, batch.pods),),
         )
 
     def withdrawal(self, view: ClusterView, batch: PodBatch) -> tuple[Write, ...]:
@@ -121,13 +122,13 @@ def _slot(view: ClusterView, batch: PodBatch) -> str | None:
     return next(free, None)
 
 
-def unneeded_labels(view: ClusterView, nodes: Iterable[str]) -> Iterator[Labelled]:
+def unneeded_labels(view: ClusterView, nodes: Iterable[str]) -> Iterator[Write]:
     """Takes off the labels of nodes for which no request keeps them."""
     kept = {mark_of(one.uid) for one in view.requests.values() if one.keeps_nodes}
     for name in sorted(nodes):
         for key, value in view.nodes[name].labels if name in view.nodes else ():
             if key in SLOT_KEYS and value not in kept:
-                yield Labelled(name, key, None)
+                yield labelled(name, key, None)
 
 
 # ---- room that pods could take from one another
@@ -207,100 +208,81 @@ def _times(wants: Room, room: Room) -> int:
 # ---- the writes
 
 
-@dataclass(slots=True)
-class _ByReading:
-    """A write whose object is read with the whole cluster."""
-
-    def look(self, sender: Sender) -> Generator[Request, Any, object]:
-        return sender.read_cluster()
-
-
-@dataclass(slots=True)
-class Labelled(_ByReading):
+def labelled(name: str, key: str, value: str | None) -> Write:
     """The node has the label with this value, or not at all (None)."""
 
-    node: str
-    key: str
-    value: str | None
+    def done(view: ClusterView) -> bool:
+        node = view.nodes.get(name)
+        return (None if node is None else dict(node.labels).get(key)) == value
 
-    @property
-    def what(self) -> str:
-        return f"node {self.node}"
-
-    def done(self, view: ClusterView) -> bool:
-        node = view.nodes.get(self.node)
-        return (None if node is None else dict(node.labels).get(self.key)) == self.value
-
-    def obstacle(self, view: ClusterView) -> str | None:
-        return None if self.node in view.nodes else "is gone"
-
-    def request(self, view: ClusterView) -> Request:
-        del view
-        return LabelNode(self.node, self.key, self.value)
-
-    def learn(self, view: ClusterView, answer: Done) -> None:
-        del answer
-        node = view.nodes[self.node]
+    def learn(view: ClusterView, _: Done) -> None:
+        node = view.nodes[name]
         labels = dict(node.labels)
-        labels.pop(self.key, None)
-        labels |= {} if self.value is None else {self.key: self.value}
-        view.nodes[self.node] = replace(node, labels=tuple(sorted(labels.items())))
+        labels.pop(key, None)
+        labels |= {} if value is None else {key: value}
+        view.nodes[name] = replace(node, labels=tuple(sorted(labels.items())))
+
+    return Write(
+        f"node {name}",
+        None,
+        lambda _: LabelNode(name, key, value),
+        done,
+        lambda view: None if name in view.nodes else "is gone",
+        learn,
+    )
 
 
 PLACED = "gangplan chose its nodes"
 
 
-@dataclass(slots=True)
-class StatusAnswer(_ByReading):
+def answered(
+    seen: LiveRequest,
+    state: str,
+    message: str,
+    details: Mapping[str, str] = MappingProxyType({}),
+    pods: tuple[PodStart, ...] = (),
+) -> Write:
     """The status of the request says that it is placed, waits or is over, and why.
 
     ``seen``: as it was when that was decided. ``details``, ``pods``: of one that gets its nodes.
     """
 
-    seen: LiveRequest
-    state: str
-    message: str
-    details: Mapping[str, str] = field(default_factory=dict)
-    pods: tuple[PodStart, ...] = ()
-
-    @property
-    def what(self) -> str:
-        return f"request {self.seen}"
-
-    def done(self, view: ClusterView) -> bool:
-        request = view.requests.get(self.seen.uid)
+    def done(view: ClusterView) -> bool:
+        request = view.requests.get(seen.uid)
         if request is None:
-            return self.state != "placed"
-        waits = self.state == "waits" and request.state in ("waits", "idle")
-        return request.message == self.message if waits else request.state == self.state
+            return state != "placed"
+        waits = state == "waits" and request.state in ("waits", "idle")
+        return request.message == message if waits else request.state == state
 
-    def obstacle(self, view: ClusterView) -> str | None:
-        request = view.requests.get(self.seen.uid)
-        if request is None:
-            return "is gone"
-        if request.state != self.seen.state:
-            return f"is {request.state} by now"
-        return OTHERS if _are_others(view, self.pods) else None
+    def obstacle(view: ClusterView) -> str | None:
+        request = view.requests.get(seen.uid)
+        if request is None or request.state != seen.state:
+            return "is gone" if request is None else f"is {request.state} by now"
+        return OTHERS if _are_others(view, pods) else None
 
-    def request(self, view: ClusterView) -> Request:
-        return AnswerRequest(view.requests[self.seen.uid], self.state, self.message, self.details)
-
-    def learn(self, view: ClusterView, answer: Done) -> None:
-        del answer
-        before = view.requests[self.seen.uid]
+    def learn(view: ClusterView, _: Done) -> None:
+        before = view.requests[seen.uid]
         view.requests[before.uid] = replace(
             before,
-            state="idle" if before.state == "evicted" and self.state == "waits" else self.state,
-            nodes=tuple(order.node for order in self.pods),
-            plan=self.details.get(PLAN_DETAIL),
-            missing=len(self.pods),
+            state="idle" if before.state == "evicted" and state == "waits" else state,
+            nodes=tuple(order.node for order in pods),
+            plan=details.get(PLAN_DETAIL),
+            missing=len(pods),
             since=view.now,
-            message=self.message,
+            message=message,
         )
-        for order in self.pods:
+        for order in pods:
             pod = view.pods[order.key]
             view.pods[order.key] = replace(pod, gates=(), held_at=order.node)
-        if before.keeps_nodes:  # the room that was kept for its pods is free again
-            for pod in [one for one in view.pods.values() if one.expected]:
-                if request_of(pod.uid) == before.uid:
-                    view.pods.pop(pod.key)
+        expected = (one for one in view.pods.values() if one.expected and before.keeps_nodes)
+        for key in [one.key for one in expected if request_of(one.uid) == before.uid]:
+            view.pods.pop(key)  # the room that was kept for its pods is free again
+
+    return Write(
+        f"request {seen}",
+        None,
+        lambda view: AnswerRequest(view.requests[seen.uid], state, message, details),
+        done,
+        obstacle,
+        learn,
+    )

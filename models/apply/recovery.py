@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.apply.enforcer import PodBatch, Recorded
+from models.apply.enforcer import PodBatch, Write, recorded
 from models.apply.evictions import stop_rest, stopping
 from models.apply.live_state import (
     RUNNING,
@@ -146,14 +146,14 @@ def recover(session: ApplySession, orders: PlanActions = _NO_PLAN) -> Steps[None
             yield from session.check_lock(begun=bool(group.running))
             yield from _complete(session, group)
     done = {one.batch.key for one in waited}
-    over, unmarked = list[Recorded](), list[PodBatch]()
+    over, unmarked = list[Write](), list[PodBatch]()
     # Only now: pods that were just started may stand for those that other pods of their gang have lost.
     for group in list(recorded_gangs(session.view, session.classifier)):
         batch = group.batch
         if batch.key in done:
             continue
         if group.over and batch.plan != own:
-            over.append(Recorded(batch.key, session.view.records[batch.key], None))
+            over.append(recorded(batch.key, session.view.records[batch.key], None))
         elif group.partial and (batch.plan == own or batch.gang not in ending):
             session.record(_partial_verdict(session, group, _incomplete_reason(group)))
         elif not group.partial and _is_sound(session, group, own) and group.to_mark:

@@ -10,7 +10,7 @@ from itertools import chain, islice
 
 from models.apply.enforcer import PodBatch, Write
 from models.apply.live_state import ClusterView
-from models.apply.on_request import StatusAnswer, contested, request_for, unneeded_labels
+from models.apply.on_request import answered, contested, request_for, unneeded_labels
 from models.apply.placement_requests import LiveRequest, request_of
 from models.apply.plan_actions import GangActions, PlanActions
 from models.apply.requests import GangVerdict, Outcome, Steps
@@ -30,10 +30,10 @@ LATE = "its workload was not let start for {}: its nodes are free again, and it 
 def settle_requests(session: ApplySession) -> Steps[None]:
     """Take nodes from requests whose gang has ended, stopped or was not let start, then their labels."""
     requests = sorted(session.view.requests.values(), key=str)
-    due = [write for one in requests if (write := _due(session, one)) is not None]
-    late = (one.seen for one in due if one.seen.state == "placed")
+    due = [(one, write) for one in requests if (write := _due(session, one)) is not None]
+    late = (one for one, _ in due if one.state == "placed")
     session.barred |= {(one.gang, node) for one in late for node in one.nodes}
-    yield from _carry_out(session, due)
+    yield from _carry_out(session, [write for _, write in due])
     yield from _carry_out(session, list(unneeded_labels(session.view, session.view.nodes)))
     for one, why in overdue(session):
         plan, bound = one.plan or "", one.pods - len(one.pending)
@@ -60,17 +60,15 @@ def _is_late(session: ApplySession, request: LiveRequest) -> bool:
     return now is not None and limit is not None and since is not None and now - since > limit
 
 
-def _due(session: ApplySession, request: LiveRequest) -> StatusAnswer | None:
+def _due(session: ApplySession, request: LiveRequest) -> Write | None:
     match request.state:
         case "dead":
-            return StatusAnswer(request, "over", "its workload has ended")
+            return answered(request, "over", "its workload has ended")
         case "evicted":
-            return StatusAnswer(
-                request, "waits", "its workload was stopped; it waits for nodes again"
-            )
+            return answered(request, "waits", "its workload was stopped; it waits for nodes again")
         case "placed" if not (request.admitted or request.pods) and _is_late(session, request):
             limit = duration_text(session.limits.pending_limit_s or 0)
-            return StatusAnswer(request, "waits", LATE.format(limit))
+            return answered(request, "waits", LATE.format(limit))
     return None
 
 
@@ -140,5 +138,5 @@ def report_waiting(session: ApplySession, orders: PlanActions) -> Steps[None]:
     requests = session.view.requests
     waiting = [uid for uid in messages if uid in requests and requests[uid].state == "waits"]
     yield from _carry_out(
-        session, [StatusAnswer(requests[uid], "waits", messages[uid]) for uid in waiting]
+        session, [answered(requests[uid], "waits", messages[uid]) for uid in waiting]
     )

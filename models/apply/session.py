@@ -232,7 +232,7 @@ class ApplySession:
                 last = "another client reverts it"
                 continue
             last = message_of(event) or "no answer"
-            yield from write.look(self)
+            yield from self._look(write.about)
             if isinstance(event, Rejected) and not write.done(self.view):
                 denied = isinstance(event, Denied)
                 raise Failure(f"{write.what} {last}", transient=denied, lasting=not denied)
@@ -241,6 +241,12 @@ class ApplySession:
                 raise Failure(f"{write.what} {why}")
             why = f"{write.what} was not updated in {TRIES} tries: {last}"
             raise Failure(why, transient=True)
+
+    def _look(self, about: PodStart | RecordKey | None) -> Steps[object]:
+        """Read what a write was about again, after a conflict or without an answer."""
+        if about is None:
+            return self.read_cluster()
+        return self.read_pod(about) if isinstance(about, PodStart) else self.read_record(about)
 
 
 LANES = 8

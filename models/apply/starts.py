@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from models.apply.enforcer import PodBatch, Recorded
+from models.apply.enforcer import PodBatch, Write, recorded
 from models.apply.gate_and_pin import lost
 from models.apply.live_state import (
     RUNNING,
@@ -171,18 +171,18 @@ def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
 
 def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerdict]:
     """Take back what was written for a batch that has not started, the record last."""
-    failures = list[str]()
-    writes = session.enforcer_of(batch.pods).withdrawal(session.view, batch)
-    for write in (*writes, Recorded(batch.key, session.view.records.get(batch.key), None)):
-        if failures and isinstance(write, Recorded):
+    failed = ""
+    last = recorded(batch.key, session.view.records.get(batch.key), None)
+    for write in (*session.enforcer_of(batch.pods).withdrawal(session.view, batch), last):
+        if failed and write is last:
             break
         try:
             yield from session.carry_out(write)
         except Failure as failure:
-            failures.append(failure.why)
-    if not failures:
+            failed = failed or failure.why
+    if not failed:
         return session.record(verdict_for(session, batch, Outcome.skipped, why))
-    why = f"{why}; not all of it could be taken back: {failures[0]}"
+    why = f"{why}; not all of it could be taken back: {failed}"
     return session.record(verdict_for(session, batch, Outcome.halted, why))
 
 
@@ -199,7 +199,7 @@ def _record(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict | None]
     try:
         if packed(after.text()) is None:
             raise Failure(f"its {len(places):,} pods are too many to record")  # noqa: TRY301
-        yield from session.carry_out(Recorded(batch.key, before, after, batch.pods))
+        yield from session.carry_out(recorded(batch.key, before, after, batch.pods))
     except Failure as failure:
         if before is not None:
             return incomplete_verdict(session, batch, Failure(failure.why, transient=True))
@@ -233,11 +233,11 @@ def mark_whole(session: ApplySession, batches: Iterable[PodBatch]) -> Steps[None
     for batch in batches:
         record = session.view.records.get(batch.key)
         if batch.size > 1 and record is not None and not record.whole:
-            writes.append(Recorded(batch.key, record, replace(record, whole=True)))
+            writes.append(recorded(batch.key, record, replace(record, whole=True)))
     yield from send_records(session, writes)
 
 
-def send_records(session: ApplySession, writes: Iterable[Recorded]) -> Steps[None]:
+def send_records(session: ApplySession, writes: Iterable[Write]) -> Steps[None]:
     """Records that may be written side by side, and not at all."""
     lanes = Lanes(session)
     for write in () if session.limits.dry else writes:
@@ -246,7 +246,7 @@ def send_records(session: ApplySession, writes: Iterable[Recorded]) -> Steps[Non
     yield from lanes.finish()
 
 
-def _tried(session: ApplySession, write: Recorded) -> Steps[None]:
+def _tried(session: ApplySession, write: Write) -> Steps[None]:
     yield from session.check_lock_sometimes()
     with suppress(Failure):
         yield from session.carry_out(write)
