@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -47,59 +47,48 @@ class BrokenError(Exception):
         self.too_long = too_long
 
 
-class UnixHttpConnection:
-    """Not thread-safe.
+@dataclass(frozen=True, slots=True)
+class UnixHttp:
+    """Requests over a unix socket, a connection each: no answer meets the request of another.
 
-    ``path``: where the socket is now. ``timeout_s``: for one request. ``max_bytes``: of one body.
+    ``timeout_s``: for one request. ``max_bytes``: of one body.
     """
 
-    def __init__(self, path: Callable[[], str], *, timeout_s: float, max_bytes: int) -> None:
-        self._path = path
-        self.timeout_s = timeout_s
-        self._max_bytes = max_bytes
-        self._http = HTTPConnection("localhost")
+    timeout_s: float
+    max_bytes: int
 
     def request(
-        self, method: str, target: str, body: bytes | None, content_type: str
+        self, path: str, method: str, target: str, body: bytes | None, content_type: str
     ) -> tuple[int, Message, bytes]:
-        """Send one request and read its answer: status, headers and body. Raises BrokenError."""
-        headers = {"Accept": "application/json"}
-        if body is not None:
-            headers["Content-Type"] = content_type
+        """Send one request and read its answer: status, headers and body. Raises BrokenError.
+
+        ``path``: of the socket.
+        """
+        headers = (
+            {"Accept": JSON} if body is None else {"Accept": JSON, "Content-Type": content_type}
+        )
+        http = HTTPConnection("localhost")
+        http.sock = stream = _Socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._connect()
-            self._http.request(method, target, body, headers)
-            with self._http.getresponse() as response:
-                return response.status, response.headers, self._body(response)
-        except BaseException as error:
-            self.close()  # the rest of this answer must not meet the next request
-            match error:
-                case TimeoutError():
-                    raise BrokenError(f"no answer within {self.timeout_s:g} s") from error
-                case OSError() | EOFError():
-                    why = getattr(error, "strerror", None) or str(error)
-                    raise BrokenError(f"the connection broke: {why}") from error
-                case ValueError() | HTTPException():
-                    raise BrokenError(f"not an HTTP answer: {error}") from error
-            raise
-
-    def close(self) -> None:
-        self._http.close()
-
-    def _connect(self) -> None:
-        """Keep the connection, or open a new one."""
-        stream = self._http.sock
-        if not isinstance(stream, _Socket) or select.select([stream], [], [], 0)[0]:
-            self.close()  # the server has closed it, or something has arrived unasked
-            stream = self._http.sock = _Socket(socket.AF_UNIX, socket.SOCK_STREAM)
             stream.limit(self.timeout_s)
-            stream.connect(self._path())
-        stream.limit(self.timeout_s)
+            stream.connect(path)
+            http.request(method, target, body, headers)
+            with http.getresponse() as response:
+                return response.status, response.headers, self._body(response)
+        except TimeoutError as error:
+            raise BrokenError(f"no answer within {self.timeout_s:g} s") from error
+        except (OSError, EOFError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise BrokenError(f"the connection broke: {why}") from error
+        except (ValueError, HTTPException) as error:
+            raise BrokenError(f"not an HTTP answer: {error}") from error
+        finally:
+            http.close()
 
     def _body(self, response: HTTPResponse) -> bytes:
         if response.status < HTTPStatus.OK or (response.length is None and not response.chunked):
             raise ValueError("an answer without a length")
-        limit, body = self._max_bytes, b""
+        limit, body = self.max_bytes, b""
         if response.length is None:
             body = response.read(limit + 1)
         elif response.length <= limit:
@@ -162,7 +151,7 @@ def connect(
         transport.check_server()
         yield transport
     finally:
-        transport.close()
+        process.close()
 
 
 class ProxyTransport:
@@ -174,10 +163,7 @@ class ProxyTransport:
 
     def __init__(self, process: ProxyProcess, *, timeout_s: float, max_bytes: int) -> None:
         self._process = process
-        self._connections = [
-            UnixHttpConnection(lambda: process.socket, timeout_s=timeout_s, max_bytes=max_bytes)
-            for _ in range(CONNECTIONS)
-        ]
+        self._http = UnixHttp(timeout_s, max_bytes)
         self._turn = threading.Lock()
         self.context = process.kubectl.context
         self.kubeconfig = process.kubectl.kubeconfig
@@ -188,33 +174,27 @@ class ProxyTransport:
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
     ) -> Reply:
         """One request and its reply; anything but an answer of the API server is Reply(LOST)."""
-        with self._turn:
-            if not self._ready():
-                return self._ended()
-            request = ApiRequest(method, path, body, content_type=content_type)
-            return self._asked(self._connections[0], request)
+        return self.send_all([ApiRequest(method, path, body, content_type=content_type)])[0]
 
     def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
-        """Shared among the connections, so they are carried out in any order."""
-
-        def share(first: int) -> list[Reply]:
-            connection = self._connections[first]
-            return [self._asked(connection, one) for one in requests[first::CONNECTIONS]]
-
+        """At most CONNECTIONS at once, so they are carried out in any order."""
         with self._turn:
-            if not self._ready():
-                return [self._ended()] * len(requests)
+            if not (self._process.alive or self._process.restart()):
+                why = f"kubectl proxy ended: {self._process.said}"
+                return [Reply(LOST, why=why)] * len(requests)
+            if len(requests) == 1:
+                return [self._asked(requests[0])]
             with ThreadPoolExecutor(CONNECTIONS) as pool:
-                found = list(pool.map(share, range(min(CONNECTIONS, len(requests)))))
-        return [found[n % CONNECTIONS][n // CONNECTIONS] for n in range(len(requests))]
+                return list(pool.map(self._asked, requests))
 
-    def _asked(self, connection: UnixHttpConnection, one: ApiRequest) -> Reply:
+    def _asked(self, one: ApiRequest) -> Reply:
         if deletes_others(one):
             what = "gangplan deletes nothing but its own records and BindRequests"
             return Reply(400, {"reason": FILTERED}, why=what)
         body = None if one.body is None else _ENCODE(one.body).encode("utf-8", "surrogatepass")
+        asked = (self._process.socket, one.method, one.path, body, one.content_type)
         try:
-            return _reply(*connection.request(one.method, one.path, body, one.content_type))
+            return _reply(*self._http.request(*asked))
         except BrokenError as error:
             reason = {"reason": TOO_LONG} if error.too_long else {}
             return Reply(LOST, body=reason, why=str(error))
@@ -234,25 +214,6 @@ class ProxyTransport:
         version = reply.body.get("gitVersion")
         self.version = one_line(version) if reply.ok and isinstance(version, str) else None
         self.date = reply.date
-
-    def close(self) -> None:
-        """End the connection and the proxy."""
-        self._hang_up()
-        self._process.close()
-
-    def _ready(self) -> bool:
-        """Whether the proxy runs, started anew if something ended it."""
-        if self._process.alive:
-            return True
-        self._hang_up()
-        return self._process.restart()
-
-    def _hang_up(self) -> None:
-        for connection in self._connections:
-            connection.close()
-
-    def _ended(self) -> Reply:
-        return Reply(LOST, why=f"kubectl proxy ended: {self._process.said}")
 
 
 def _reply(status: int, headers: Message, body: bytes) -> Reply:

@@ -11,8 +11,9 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 import sys
-import time
+from functools import partial
 
 GRACE_S = 1.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -42,62 +43,48 @@ def main() -> int:
         os.write(2, (error.strerror or "").encode())
         return _CANNOT_RUN
     try:
-        child = _start(argv)
-        while (status := _ended(child)) is None:
-            ready, _, _ = select.select([_LIFE_LINE], [], [], _POLL_S)
-            if ready and not os.read(_LIFE_LINE, 64):
-                status = _end(child)
-                break
-        _signal_group(child, signal.SIGKILL)  # what the child had started
-        code = os.waitstatus_to_exitcode(status)
-        return code if code >= 0 else 128 - code
+        code = _run(argv)
+    except OSError as error:
+        os.write(2, f"error: cannot run it: {error.strerror}\n".encode())
+        return _CANNOT_RUN
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, SOCKET))  # noqa: PTH108, PTH118
         with contextlib.suppress(OSError):  # not empty: then other files are in it
             os.rmdir(folder)  # noqa: PTH106
+    return code if code >= 0 else 128 - code
 
 
-def _start(argv: list[str]) -> int:
-    """Fork the child, in a session of its own, with nothing of ours but its two output streams."""
-    parent = os.getpid()
-    if child := os.fork():
-        return child
-    try:
-        os.setsid()
-        for number in (*_IGNORED, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
-        if sys.platform == "linux":
-            with contextlib.suppress(ImportError, AttributeError, OSError):
-                import ctypes
-
-                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(_CANNOT_RUN)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), _LIFE_LINE)
-        os.execv(argv[0], argv)  # noqa: S606  # an argv list of ours, no shell
-    except OSError as error:
-        os.write(2, f"error: cannot run it: {error.strerror}\n".encode())
-    finally:
-        os._exit(_CANNOT_RUN)
+def _run(argv: list[str]) -> int:
+    """Run the child, in a session of its own, until it or the life line ends. Raises OSError."""
+    child = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
+        argv,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=partial(_prepare, os.getpid()),  # noqa: PLW1509  # there are no threads
+    )
+    while child.poll() is None:
+        ready, _, _ = select.select([_LIFE_LINE], [], [], _POLL_S)
+        if ready and not os.read(_LIFE_LINE, 64):
+            _signal_group(child.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_S)
+            break
+    _signal_group(child.pid, signal.SIGKILL)  # and what it had started
+    return child.wait()
 
 
-def _ended(child: int) -> int | None:
-    """The status that it ended with; None while it runs."""
-    found, status = os.waitpid(child, os.WNOHANG)
-    return status if found else None
+def _prepare(parent: int) -> None:
+    """In the child: take signals as usual, and end with the tether."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_DFL)
+    if sys.platform == "linux":
+        with contextlib.suppress(ImportError, AttributeError, OSError):
+            import ctypes
 
-
-def _end(child: int) -> int:
-    """End the child and everything in its session, SIGTERM first, then SIGKILL; its status."""
-    _signal_group(child, signal.SIGTERM)
-    until = time.monotonic() + GRACE_S
-    while time.monotonic() < until:
-        if (status := _ended(child)) is not None:
-            return status
-        time.sleep(0.005)
-    _signal_group(child, signal.SIGKILL)
-    return os.waitpid(child, 0)[1]
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(_CANNOT_RUN)
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

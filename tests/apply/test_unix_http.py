@@ -1,11 +1,11 @@
-"""HTTP over the unix socket: one kept connection, whole answers, bounds of time and size."""
+"""HTTP over the unix socket: whole answers, bounds of time and size."""
 
 from __future__ import annotations
 
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from http.client import HTTPResponse
 from pathlib import Path
 
@@ -15,22 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_server import Answer, Asked, answer, on_socket
 
-from planner.cluster.proxy import BrokenError, UnixHttpConnection
-
-_OPEN: list[UnixHttpConnection] = []
+from planner.cluster.proxy import BrokenError, UnixHttp
 
 
-def channel(path: Path, *, seconds: float = 5.0, most: int = 10_000) -> UnixHttpConnection:
-    _OPEN.append(UnixHttpConnection(lambda: str(path), timeout_s=seconds, max_bytes=most))
-    return _OPEN[-1]
+@dataclass
+class Wire:
+    path: Path
+    timeout_s: float
+    max_bytes: int
 
 
-@pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
-    """Close the channels of a test."""
-    yield
-    while _OPEN:
-        _OPEN.pop().close()
+def channel(path: Path, *, seconds: float = 5.0, most: int = 10_000) -> Wire:
+    return Wire(path, seconds, most)
 
 
 @pytest.fixture
@@ -38,25 +34,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
-def ask(channel: UnixHttpConnection, target: str = "/x") -> bytes:
-    return channel.request("GET", target, None, "application/json")[2]
+def ask(wire: Wire, target: str = "/x") -> bytes:
+    http = UnixHttp(wire.timeout_s, wire.max_bytes)
+    return http.request(str(wire.path), "GET", target, None, "application/json")[2]
 
 
 def echo(asked: Asked) -> Answer:
     return answer(body=asked.target.encode())
-
-
-def test_a_connection_that_the_server_closed_is_opened_anew(path: Path) -> None:
-    with on_socket(path, echo) as server:
-        wire = channel(path)
-        ask(wire)
-        server.hang_up()
-        time.sleep(0.05)
-        assert ask(wire, "/again") == b"/again"
-        assert (server.connections, len(server.asked)) == (2, 2)
-        server.play = lambda _: answer(body=b"x", Connection="close")
-        assert [ask(wire), ask(wire)] == [b"x", b"x"]
-        assert server.connections == 3
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -72,10 +56,9 @@ FRAMES = {
 def test_answers_are_read_however_they_are_framed(frame: str, path: Path) -> None:
     raw = FRAMES[frame]
     whole, pieces = [raw], [raw[i : i + 1] for i in range(len(raw))]
-    with on_socket(path, lambda asked: pieces if asked.target == "/1" else whole) as server:
+    with on_socket(path, lambda asked: pieces if asked.target == "/1" else whole):
         wire = channel(path)
         assert [ask(wire, f"/{number}") for number in range(3)] == [b"abcde"] * 3
-        assert server.connections == 1
 
 
 BROKEN: dict[str, bytes | None] = {
@@ -157,7 +140,6 @@ def test_damaged_answers_are_broken_or_read_and_never_more(data: st.DataObject) 
                 assert len(ask(wire)) <= len(raw)
             except BrokenError as error:
                 assert str(error) != "no answer within 5 s"  # noqa: PT017  # any other will do
-            wire.close()
 
 
 def test_an_answer_that_comes_too_late_is_never_taken_for_the_next_one(path: Path) -> None:
@@ -218,11 +200,10 @@ def test_an_interruption_leaves_no_half_read_answer(
         raise Interruption
 
     wire = channel(path)
-    with on_socket(path, echo) as server:
+    with on_socket(path, echo):
         ask(wire)
         with monkeypatch.context() as patched:
             patched.setattr(HTTPResponse, "begin", interrupted)
             with pytest.raises(Interruption):
                 ask(wire, "/first")
         assert ask(wire, "/second") == b"/second"
-        assert server.connections == 2
