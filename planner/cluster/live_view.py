@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.documents.cluster import HOSTNAME_LABEL
+from models.instance.policy import KubernetesPolicy
 from planner.cluster.pages import BUDGETS, DEVICES, get, list_kind, read_list
 from planner.cluster.placement_requests import RequestLists
 from planner.cluster.start_records import StartRecords, meant
@@ -31,10 +32,6 @@ from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeNode, KubePod, Objects
 from planner.read.kube.templates.waiting import requested_pods
-
-if TYPE_CHECKING:
-    from models.instance.policy import KubernetesPolicy
-
 
 THE_CLUSTER = "the cluster"
 """Where its objects come from, in remarks."""

@@ -31,7 +31,6 @@ from planner.errors import (
     MissingPathError,
     NotPermittedError,
     UnavailableError,
-    UsageError,
 )
 from planner.read.kube.lookup import mapping, text, texts, time_of
 from planner.untrusted_text import one_line
@@ -75,13 +74,8 @@ Sleep = Callable[[float], object]
 
 
 def lease_path(namespace: str, name: str | None = None) -> str:
-    """URL path of the Leases of a namespace, or of one. Raises UsageError."""
-    try:
-        return grouped("coordination.k8s.io", "v1", "leases", namespace=namespace, name=name)
-    except ValueError:
-        hint = "lower case letters, digits and dashes, at most 63"
-        what = f"--lock-namespace {one_line(namespace)!r} is not the name of a namespace"
-        raise UsageError(Fault(what, hint)) from None
+    """URL path of the Leases of a namespace, or of one."""
+    return grouped("coordination.k8s.io", "v1", "leases", namespace=namespace, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +229,7 @@ def ticking() -> float:
 
 
 def read_lease(transport: Transport, namespace: str, *, sleep: Sleep = time.sleep) -> Lease:
-    """The lock as it is. Raises NotPermittedError, UnavailableError, UsageError."""
+    """The lock as it is. Raises NotPermittedError, UnavailableError."""
     if not isinstance(transport, RetryingTransport):
         transport = RetryingTransport(transport, sleep=sleep)
     reply = transport.send("GET", lease_path(namespace, LEASE))
@@ -261,7 +255,7 @@ def acquire(
     ``wait_s``: how long to wait for another run to end; ``on_wait`` is called once, when waiting
     begins. ``program``: how people call gangplan.
     Raises LockedError (75), NotPermittedError (77), UnavailableError (69), MissingPathError (66: no such
-    namespace), UsageError (64: not the name of one).
+    namespace).
     """
     until, waiting, tries = clock() + wait_s, False, 0
     while True:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from models.apply.gate_and_pin import CannotPin, pin
-from models.apply.live_state import LivePod
+from models.apply.live_state import ClusterView, LivePod
+from models.apply.notes import RunNotes
+from models.apply.plan_actions import PodStart
 from models.apply.requests import (
     AllocateDevices,
     AnswerRequest,
@@ -44,7 +45,10 @@ from models.apply.requests import (
     WriteRecord,
 )
 from models.apply.terms import KEYS, PLAN
+from models.instance.policy import KubernetesPolicy
+from planner.cluster.backends.base import Backend
 from planner.cluster.live_view import ClusterReader
+from planner.cluster.lock import Lock
 from planner.cluster.placement_requests import labelled
 from planner.cluster.start_records import StartRecords
 from planner.cluster.transport import ApiRequest, Reply, Transport, Tree, core, send_all, send_one
@@ -53,14 +57,6 @@ from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import objects, text
 from planner.untrusted_text import one_line
-
-if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView
-    from models.apply.notes import RunNotes
-    from models.apply.plan_actions import PodStart
-    from models.instance.policy import KubernetesPolicy
-    from planner.cluster.backends.base import Backend
-    from planner.cluster.lock import Lock
 
 LEAST_LEFT_S = 15.0
 """Least time left on the lock to go on: a request may take that long."""

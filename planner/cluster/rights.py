@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
 from planner.cluster.backends import backend_of
-from planner.cluster.lock import LEASE, lease_path
+from planner.cluster.lock import LEASE
 from planner.cluster.pages import BUDGETS, DEVICES
 from planner.cluster.placement_requests import GROUP, PLURAL, READ
 from planner.cluster.retry import WAITS_S, RetryingTransport
@@ -107,17 +107,14 @@ def require_run(
 
 
 def lock_rights(lock_namespace: str) -> tuple[Right, ...]:
-    """To keep the lock, and the records of starts beside it. Raises UsageError.
+    """To keep the lock, and the records of starts beside it.
 
     RBAC cannot restrict create to a name.
     """
-    lease_path(lock_namespace)
     lease = Right("get", "coordination.k8s.io", "leases", namespace=lock_namespace, name=LEASE)
-    record, verbs = (
-        replace(RECORDS, namespace=lock_namespace),
-        ("get", "create", "update", "delete"),
-    )
-    records = (record, *(replace(record, verb=verb) for verb in verbs))
+    record = replace(RECORDS, namespace=lock_namespace)
+    verbs = ("list", "get", "create", "update", "delete")
+    records = (replace(record, verb=verb) for verb in verbs)
     return (replace(lease, verb="create", name=""), lease, replace(lease, verb="update"), *records)
 
 

@@ -6,17 +6,16 @@ stays bounded. The folder is written whole or not at all: next to its place, the
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
 from msgspec import Raw
@@ -91,7 +90,10 @@ class LiveLists:
     def list_file(
         self, kind: Kind, api_version: str, request: SnapshotRequest, *, even_empty: bool
     ) -> Iterator[_LiveList]:
-        """See ``Lists``."""
+        """A list in the making; without objects it is left out unless it was begun and ``even_empty``.
+
+        One that is handed out as begun is not read.
+        """
         made = _LiveList(kind, api_version, request)
         if kind in self.listed:
             made.begin(None)
@@ -186,31 +188,11 @@ def record(
     return recorded
 
 
-class Lists(Protocol):
-    """Where the lists of a cluster go."""
-
-    def list_file(
-        self, kind: Kind, api_version: str, request: SnapshotRequest, *, even_empty: bool
-    ) -> AbstractContextManager[ListInMaking]:
-        """A list in the making; without objects it is left out unless it was begun and ``even_empty``."""
-
-
-class ListInMaking(Protocol):
-    begun: bool
-    """Whether it has been started; one that is given so is not read."""
-
-    @property
-    def items(self) -> int:
-        """How many it has."""
-
-    def begin(self, resource_version: str | None) -> None:
-        """Start the list, discarding what it had."""
-
-    def add(self, items: Iterable[Raw]) -> None: ...
-
-
 def read_lists(
-    transport: Transport, lists: Lists, request: SnapshotRequest, progress: Progress
+    transport: Transport,
+    lists: SnapshotFolder | LiveLists,
+    request: SnapshotRequest,
+    progress: Progress,
 ) -> Recorded:
     """Read every list that planning needs. Raises UnavailableError, NotPermittedError."""
     recorder = _Recorder(transport, request, lists, progress)
@@ -219,15 +201,13 @@ def read_lists(
     return recorder.recorded
 
 
+@dataclass(slots=True)
 class _Recorder:
-    def __init__(
-        self, transport: Transport, request: SnapshotRequest, lists: Lists, progress: Progress
-    ) -> None:
-        self._transport = transport
-        self._request = request
-        self._lists = lists
-        self._progress = progress
-        self.recorded = Recorded()
+    _transport: Transport
+    _request: SnapshotRequest
+    _lists: SnapshotFolder | LiveLists
+    _progress: Progress
+    recorded: Recorded = field(default_factory=Recorded)
 
     def run(self) -> None:
         if self._request.starts is None:
@@ -265,7 +245,7 @@ class _Recorder:
             if not file.begun:
                 self._list(served, file)
 
-    def _list(self, served: ServedKind, file: ListInMaking) -> None:
+    def _list(self, served: ServedKind, file: ListFile | _LiveList) -> None:
         """Every page, in the place of what the file has; it stays where none may be read."""
         kind = served.kind
         everywhere = not (kind.namespaced and self._request.namespaces)
@@ -285,7 +265,9 @@ class _Recorder:
         if listed and file.items:
             self.recorded.counts[kind.resource] = file.items
 
-    def _refused(self, kind: Kind, place: str | None, reply: Reply, file: ListInMaking) -> None:
+    def _refused(
+        self, kind: Kind, place: str | None, reply: Reply, file: ListFile | _LiveList
+    ) -> None:
         """Note what could not be listed. Raises NotPermittedError for nodes and pods."""
         where = "" if place is None else f" in namespace {place}"
         if place is None and kind.namespaced:
@@ -343,18 +325,16 @@ def _required(
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
+@dataclass(slots=True)
 class ListFile:
     """One file, written as the items of a list arrive."""
 
-    def __init__(
-        self, stream: BinaryIO, kind: Kind, api_version: str, request: SnapshotRequest
-    ) -> None:
-        self._stream = stream
-        self._kind = kind
-        self._api_version = api_version
-        self._request = request
-        self.items = 0
-        self.begun = False
+    _stream: BinaryIO
+    _kind: Kind
+    _api_version: str
+    _request: SnapshotRequest
+    items: int = 0
+    begun: bool = False
 
     def begin(self, resource_version: str | None) -> None:
         """Start the list, discarding what was written before."""
@@ -458,11 +438,11 @@ class SnapshotFolder:
             with ignored():
                 shutil.rmtree(self._partial, ignore_errors=True)
 
-    @contextlib.contextmanager
+    @contextmanager
     def list_file(
         self, kind: Kind, api_version: str, request: SnapshotRequest, *, even_empty: bool
     ) -> Iterator[ListFile]:
-        """A file of the folder; see ``Lists``."""
+        """A file of the folder, as of ``LiveLists``."""
         path = self._partial / file_name(kind)
         try:
             with path.open("wb") as stream:

@@ -9,8 +9,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
+from models.apply.live_state import ClusterView
+from models.apply.requests import Event, Request, Verdict
+from models.units import time_text
+from planner.cluster import retry
+from planner.cluster.live_view import ClusterReader
+from planner.cluster.lock import Lock, read_lease
+from planner.cluster.retry import KnownRights
+from planner.cluster.rights import LOOK, RECORDS
+from planner.cluster.start_records import StartRecords
+from planner.cluster.transport import Transport, accepted
 from planner.errors import GangplanError
 from planner.pipelines.apply_steps import (
     ApplyOptions,
@@ -29,13 +39,8 @@ from planner.pipelines.apply_steps import (
 )
 from planner.pipelines.plan import Phases
 from planner.show.apply import counts
+from planner.show.console import Console
 from planner.signals import Interrupted, stop_on_signal
-
-if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView
-    from models.apply.requests import Event, Request, Verdict
-    from planner.cluster.lock import Lock
-    from planner.show.console import Console
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +85,33 @@ def preview(request: ApplyRequest, console: Console) -> Preview:
 
     Raises what the steps of ``apply_steps`` raise.
     """
-    from planner.cluster.live_view import ClusterReader
-    from planner.cluster.retry import RetryingTransport
-    from planner.cluster.rights import LOOK, RECORDS
-    from planner.cluster.start_records import StartRecords
-    from planner.cluster.transport import accepted
-
     plan = read_verified(request.path, console.stdin)
     console.event("verify_done", violations=0)
     with request.target.connect(accepted((*LOOK, RECORDS))) as wire:
-        transport = RetryingTransport(wire)
-        records = StartRecords(transport, request.options.lock_namespace, optional=True)
-        reader = ClusterReader(transport, plan.settings, records, evicting=True)
-        check_cluster(plan, reader.identity())
-        check_age(plan, request.max_age_s, time.time() if reader.date is None else reader.date)
+        reader = _reader(request, plan, retry.RetryingTransport(wire), time.time, optional=True)
+        reader.evicting = True
         view = reader.read_view()
         check_view(plan, view)
         return Preview(plan, view, wire.context)
+
+
+def _reader(
+    request: ApplyRequest,
+    plan: VerifiedPlan,
+    wire: Transport,
+    wall: Callable[[], float],
+    *,
+    optional: bool = False,
+) -> ClusterReader:
+    """Reads the cluster, which is that of the plan. ``optional``: records of starts need not be readable.
+
+    Raises InputError for another cluster, StaleError for a plan that is too old.
+    """
+    records = StartRecords(wire, request.options.lock_namespace, optional=optional)
+    reader = ClusterReader(wire, plan.settings, records, evicting=request.options.evicts)
+    check_cluster(plan, reader.identity())
+    check_age(plan, request.max_age_s, wall() if reader.date is None else reader.date)
+    return reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +135,6 @@ def apply(
     wall: Callable[[], float] = time.time,
 ) -> ApplyResult:
     """Apply the plan of a file. Raises what the steps of ``apply_steps`` raise, and LockedError."""
-    from planner.cluster.live_view import ClusterReader
-    from planner.cluster.lock import read_lease
-    from planner.cluster.retry import KnownRights, RetryingTransport
-    from planner.cluster.start_records import StartRecords
-
     phases = Phases(clock)
     with phases.phase("verify"):
         plan = read_verified(request.path, stdin)
@@ -133,12 +143,9 @@ def apply(
     target = request.target
     with target.connect(run_paths(options, plan.settings)) as wire:
         known = KnownRights()
-        transport = RetryingTransport(wire, known=known)
+        transport = retry.RetryingTransport(wire, known=known)
         with phases.phase("check"):
-            records = StartRecords(transport, options.lock_namespace)
-            reader = ClusterReader(transport, plan.settings, records, evicting=options.evicts)
-            check_cluster(plan, reader.identity())
-            check_age(plan, request.max_age_s, wall() if reader.date is None else reader.date)
+            reader = _reader(request, plan, transport, wall)
             check_rights(plan, options, transport, reader.read_view)
             if asks or request.dry:
                 reader.notes = read_lease(transport, options.lock_namespace).notes
@@ -191,8 +198,6 @@ def _released(
     lock: Lock | None, plan: str, console: Console, wall: Callable[[], float]
 ) -> Iterator[dict[str, Any]]:
     """Release the lock at the end, with a note about this run."""
-    from models.units import time_text
-
     last_run: dict[str, Any] = {"status": "failed", "exit_code": 1, "plan": plan}
     try:
         yield last_run

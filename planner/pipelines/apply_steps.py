@@ -11,29 +11,32 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
+from models.apply.live_state import ClusterView
+from models.apply.plan_actions import InapplicablePlanError, PlanActions, actions_of
 from models.apply.requests import ApplyLimits, Outcome, Verdict
-from models.instance.policy import kubernetes_policy
-from models.units import shown_of
+from models.apply.session import ApplySession
+from models.apply.staleness import changes, has_started
+from models.apply.state_machine import apply_plan, recover_gangs
+from models.documents.plan import PlanDocument
+from models.instance.policy import KubernetesPolicy, kubernetes_policy
+from models.units import shown_of, time_text
+from planner.cluster import lock as locking
+from planner.cluster import proxy, request_sender, retry, rights
+from planner.cluster.backends import backend_of
+from planner.cluster.backends.base import Backend
+from planner.cluster.plan_status import is_to_recover
+from planner.cluster.request_sender import OnEvent, RequestSender
+from planner.cluster.transport import Transport, accepted
 from planner.errors import Fault, InputError, StaleError
 from planner.pipelines.plan import verify_file
+from planner.read.inputs import read_policy
+from planner.read.plan_files import read_bytes
+from planner.show.console import Console
 from planner.show.text import lasting
+from planner.signals import Stop
 from planner.untrusted_text import one_line
-
-if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView
-    from models.apply.plan_actions import PlanActions
-    from models.documents.plan import PlanDocument
-    from models.instance.policy import KubernetesPolicy
-    from planner.cluster.backends.base import Backend
-    from planner.cluster.lock import Lock
-    from planner.cluster.proxy import ProxyTransport
-    from planner.cluster.request_sender import OnEvent, RequestSender
-    from planner.cluster.retry import KnownRights
-    from planner.cluster.transport import Transport
-    from planner.show.console import Console
-    from planner.signals import Stop
 
 CLOCK_SKEW_S = 60
 """Tolerated difference between the clocks of the planning host and the API server."""
@@ -90,8 +93,6 @@ class VerifiedPlan:
 
 def settings_to_run(paths: Sequence[str], policy: str | None) -> KubernetesPolicy:
     """Settings of the Policy of unattended runs. Raises InputError if it plans what cannot be applied."""
-    from planner.read.inputs import read_policy
-
     settings = read_policy(paths, policy=policy).kubernetes
     if settings.plans_others:
         what = f"the Policy plans pods of other schedulers: {', '.join(settings.scheduler_names)}"
@@ -102,16 +103,11 @@ def settings_to_run(paths: Sequence[str], policy: str | None) -> KubernetesPolic
 
 def read_verified(path: str, stdin: IO[bytes] | None = None) -> VerifiedPlan:
     """Read and verify a plan file. Raises MissingPathError, InputError, RefusedPlanError."""
-    from planner.read import plan_files
-
-    return ordered(verify_file(plan_files.read_bytes(path, stdin), path), path)
+    return ordered(verify_file(read_bytes(path, stdin), path), path)
 
 
 def ordered(plan: PlanDocument, file: str | None = None) -> VerifiedPlan:
     """The orders of a verified plan. ``file``: for messages. Raises InputError."""
-    from models.apply.plan_actions import InapplicablePlanError, actions_of
-    from planner.cluster.backends import backend_of
-
     try:
         orders = actions_of(plan)
     except InapplicablePlanError as error:
@@ -132,7 +128,7 @@ class ClusterTarget:
     kubeconfig: str | None = None
     timeout_s: float = 30.0
 
-    def connect(self, accept: Iterable[str]) -> AbstractContextManager[ProxyTransport]:
+    def connect(self, accept: Iterable[str]) -> AbstractContextManager[proxy.ProxyTransport]:
         """A kubectl proxy that passes only these URL paths (regular expressions without commas)."""
         from planner.cluster import proxy
 
@@ -146,11 +142,7 @@ class ClusterTarget:
 
 
 def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, ...]:
-    """URL paths to apply whatever a plan may order. Raises UsageError for an invalid lock namespace."""
-    from planner.cluster import rights
-    from planner.cluster.backends import backend_of
-    from planner.cluster.transport import accepted
-
+    """URL paths to apply whatever a plan may order."""
     backend = settings.gpu_backend
     work = rights.work_rights([None], evictions=options.evicts, backend=backend, resized=[None])
     asked = backend_of(backend).asked
@@ -161,10 +153,7 @@ def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, .
 
 
 def status_paths(lock_namespace: str) -> tuple[str, ...]:
-    """URL paths to read the cluster and the lock. Raises UsageError for an invalid namespace."""
-    from planner.cluster import rights
-    from planner.cluster.transport import accepted
-
+    """URL paths to read the cluster and the lock."""
     return accepted((*rights.LOOK, *rights.lock_rights(lock_namespace)))
 
 
@@ -207,19 +196,16 @@ def check_rights(
     The rights in a namespace go with it: if it is gone, StaleError is raised instead, unless the plan has
     been applied in part; then the machine leaves out what is gone.
     """
-    from models.apply.staleness import has_started
-    from planner.cluster.rights import missing_rights, not_permitted, plan_rights
-
     if (unserved := plan.backend.unserved(wire)) is not None:
         raise InputError(Fault(unserved, _CHOOSE))
-    needed = plan_rights(
+    needed = rights.plan_rights(
         plan.orders,
         lock_namespace=options.lock_namespace,
         evictions=options.evicts,
         backend=plan.orders.backend,
         undoing=options.evict_partial,
     )
-    missing = missing_rights(wire, needed)
+    missing = rights.missing_rights(wire, needed)
     spaces = {right.namespace for right in missing}
     if not missing or not spaces <= set(plan.orders.namespaces) - {options.lock_namespace}:
         left = missing
@@ -231,7 +217,7 @@ def check_rights(
             found = [f"stale: namespace {name} is gone" for name in sorted(map(str, spaces))]
             raise StaleError(*_faults(found, "plan again"))
     if left:
-        raise not_permitted(left)
+        raise rights.not_permitted(left)
 
 
 _CHOOSE = "kubernetes.gpuBackend of the Policy selects how nodes learn about GPUs"
@@ -243,14 +229,10 @@ def check_view(plan: VerifiedPlan, view: ClusterView, *, partly: bool = False) -
     If the plan has been applied in part, the machine leaves out what no longer holds. ``partly``: likewise
     as long as there is anything else to do.
     """
-    from models.apply.staleness import changes, has_started
-
     if not has_started(plan.orders, view):
         found = changes(plan.orders, view)
         left = {gang.key for gang in plan.orders.gangs}.difference(one.gang for one in found)
         if found and not (partly and (left or plan.orders.waiting)):
-            from models.units import time_text
-
             hint = f"plan again: this plan was made at {time_text(plan.orders.created_at)}"
             raise StaleError(*_faults([f"stale: {one}" for one in found], hint))
     conflicts = plan.backend.check(plan.orders, view)
@@ -277,17 +259,16 @@ def take_lock(
     *,
     operation: str,
     plan: str | None = None,
-) -> Lock:
+) -> locking.Lock:
     """Raises LockedError with the holder, NotPermittedError, Interrupted if a signal comes meanwhile."""
-    from planner.cluster.lock import acquire, this_run
 
     def pause(seconds: float) -> None:
         stop.event.wait(seconds)
         stop.check()
 
-    return acquire(
+    return locking.acquire(
         wire,
-        this_run(console.environ, operation, plan),
+        locking.this_run(console.environ, operation, plan),
         namespace=options.lock_namespace,
         wait_s=options.lock_wait_s,
         sleep=pause,
@@ -298,22 +279,18 @@ def take_lock(
 
 def sender_of(
     wire: Transport,
-    lock: Lock | None,
+    lock: locking.Lock | None,
     stop: Stop,
     settings: KubernetesPolicy,
     options: ApplyOptions,
     *,
-    known: KnownRights,
+    known: retry.KnownRights,
     clock: Callable[[], float] = time.monotonic,
 ) -> RequestSender:
     """Sends what the machine asks for under that lock; without one every write is a dry run."""
-    from planner.cluster.backends import backend_of
-    from planner.cluster.request_sender import RequestSender
-    from planner.cluster.retry import RetryingTransport
-
     sleep = stop.event.wait
-    sender = RequestSender(
-        wire=RetryingTransport(wire, sleep=sleep, known=known, lock=lock),
+    sender = request_sender.RequestSender(
+        wire=retry.RetryingTransport(wire, sleep=sleep, known=known, lock=lock),
         settings=settings,
         backend=backend_of(settings.gpu_backend),
         lock=lock,
@@ -338,12 +315,6 @@ def recover(
 
     What the account may not write is said of the gang alone: tenants choose who may write in a namespace.
     """
-    from models.apply.session import ApplySession
-    from models.apply.state_machine import recover_gangs
-    from planner.cluster import rights
-    from planner.cluster.plan_status import is_to_recover
-    from planner.cluster.request_sender import run_machine
-
     limits = options.limits(sender.settings)
     if unread := sender.reader.records.unread:
         warn(f"ignored: no records of starts: configmaps {', '.join(unread[:5])}")
@@ -351,7 +322,7 @@ def recover(
         warn(rights.unanswered_warning(unanswered))
     if not is_to_recover(ApplySession(view, limits), answers=not unanswered):
         return None
-    return run_machine(recover_gangs(view, limits), sender, on_event)
+    return request_sender.run_machine(recover_gangs(view, limits), sender, on_event)
 
 
 def check_and_apply(
@@ -367,15 +338,12 @@ def check_and_apply(
 
     Raises StaleError, InputError and UnavailableError before the first write, nothing after it.
     """
-    from models.apply.state_machine import apply_plan
-    from planner.cluster.request_sender import run_machine
-
     view = sender.read_view()
     check_cluster(plan, view.cluster)
     check_view(plan, view, partly=partly)
     on_checked(view)
     limits = options.limits(plan.settings, dry=sender.dry)
-    return run_machine(apply_plan(plan.orders, view, limits), sender, on_event)
+    return request_sender.run_machine(apply_plan(plan.orders, view, limits), sender, on_event)
 
 
 def exit_code(verdict: Verdict, signal_exit: int | None) -> int:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from models.apply.live_state import LivePod, PodClassifier
+from models.apply.live_state import ClusterView, LivePod, PodClassifier
 from models.apply.recovery import recorded_gangs
 from models.apply.requests import Done, Gone, NotDone
+from models.instance.policy import KubernetesPolicy
 from planner.cluster import rights
-from planner.cluster.lock import read_lease
+from planner.cluster.lock import Lock, read_lease
 from planner.cluster.request_sender import LEAST_LEFT_S, RequestSender
 from planner.cluster.retry import KnownRights, RetryingTransport
 from planner.cluster.transport import Tree, send_all
@@ -31,14 +31,9 @@ from planner.pipelines.apply_steps import (
     take_lock,
 )
 from planner.read.kube.lookup import at, time_of
+from planner.show.console import Console
 from planner.show.give_back import GivenBack
-
-if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView
-    from models.instance.policy import KubernetesPolicy
-    from planner.cluster.lock import Lock
-    from planner.show.console import Console
-    from planner.signals import Stop
+from planner.signals import Stop
 
 _TOGETHER = 16
 """Patches on their way at once."""

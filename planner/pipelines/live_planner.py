@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from types import MappingProxyType
 
+from models.units import epoch_seconds, shown_of
+from planner.cluster import retry
+from planner.cluster.retry import KnownRights
+from planner.cluster.snapshot import LiveLists, SnapshotRequest, read_lists
+from planner.cluster.store import Listed, Store
+from planner.cluster.transport import Transport
 from planner.pipelines import plan as planning
-from planner.pipelines.apply_steps import ClusterTarget
 from planner.pipelines.plan import Phases, Planned, PlanRequest
-
-if TYPE_CHECKING:
-    from models.apply.records import StartRecord
-    from planner.cluster.retry import KnownRights
-    from planner.cluster.snapshot import LiveLists
-    from planner.cluster.store import Listed, Store
-    from planner.read.instance_builder import LoadedInput
-    from planner.read.kube.kinds import Kind
-    from planner.show.console import Console
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube.kinds import Kind
+from planner.show.console import Console
 
 MAX_WARNINGS = 4
 """Remarks of a reading that are shown: every run finds the same ones again."""
@@ -27,41 +26,32 @@ LEAST_TIME_S = 10
 """Least time limit of the second plan; otherwise it gets what the first left."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSource:
-    """The cluster to read. ``store``: what was read of it before. ``skip``: resources that are not read.
-
-    ``listed``: kinds that were listed a moment ago, and are not listed for the first plan.
-    ``starts``: what is recorded of pods, as it is now. ``leave``: which pods are left out. ``known``:
-    rights that the account has shown: a server that has just restarted and denies them is asked again.
-    """
-
-    target: ClusterTarget
-    store: Store
-    listed: Mapping[Kind, list[Listed]] = field(default_factory=dict)
-    skip: frozenset[str] = frozenset()
-    starts: Callable[[], Mapping[str, StartRecord]] = dict
-    leave: Callable[[dict[str, Any]], bool] | None = None
-    known: KnownRights | None = None
-
-
 class LivePlanner:
     """Makes plans of one cluster. ``clock``: monotonic; ``date``: seconds since the epoch.
 
+    ``known``: rights that the account has shown: a server that has just restarted
+    and denies them is asked again.
+    ``reading``: what to read of it, at each plan. ``store``: what was read of it before. ``listed``: kinds
+    that were listed a moment ago, and are not listed for the first plan.
     ``seconds``: of each phase, summed over plans. ``warnings``: those that were shown.
     """
 
     def __init__(
         self,
         request: PlanRequest,
-        source: ClusterSource,
+        wire: Transport,
+        reading: Callable[[], SnapshotRequest],
         console: Console,
-        *,
+        store: Store,
         clock: Callable[[], float],
+        *,
+        known: KnownRights | None = None,
+        listed: Mapping[Kind, list[Listed]] = MappingProxyType({}),
         date: Callable[[], float] = time.time,
     ) -> None:
         self._request = request
-        self._source = source
+        self._wire, self._reading = retry.RetryingTransport(wire, known=known), reading
+        self._store, self._known = store, listed
         self._console = console
         self._clock = clock
         self._date = date
@@ -74,16 +64,14 @@ class LivePlanner:
 
         Raises what reading the cluster and ``planning.plan`` raise.
         """
-        from models.units import epoch_seconds
-
-        created_at = planning.now(self._source.target.environ, self._date)
+        created_at = planning.now(self._console.environ, self._date)
         request = replace(self._request, now=epoch_seconds(created_at))
         if before is not None:
             request = replace(request, time_limit_s=time_left(before))
         phases = Phases(self._clock)
         try:
             with phases.phase("snapshot"):
-                lists = self._listed(self._source.listed if before is None else {})
+                lists = self._listed(self._known if before is None else {})
         finally:
             self._add(phases.seconds)
         planned = planning.plan(
@@ -98,15 +86,8 @@ class LivePlanner:
 
     def _listed(self, known: Mapping[Kind, list[Listed]]) -> LiveLists:
         """What planning needs of the cluster as it is now."""
-        from planner.cluster.retry import RetryingTransport
-        from planner.cluster.snapshot import ACCEPT, LiveLists, SnapshotRequest, read_lists
-
-        source = self._source
-        request = SnapshotRequest(skip=source.skip, starts=source.starts(), leave=source.leave)
-        lists = LiveLists(source.store, known)
-        with source.target.connect(ACCEPT) as transport:
-            wire = RetryingTransport(transport, known=source.known)
-            recorded = read_lists(wire, lists, request, lambda *_: None)
+        lists = LiveLists(self._store, known)
+        recorded = read_lists(self._wire, lists, self._reading(), lambda *_: None)
         if recorded.forbidden and not self._reported:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")
             for line in recorded.consequences():
@@ -118,8 +99,6 @@ class LivePlanner:
         if self._reported:
             return
         self._reported = True
-        from models.units import shown_of
-
         shown = shown_of(len(built.remarks), MAX_WARNINGS)
         for line in built.remarks[:shown]:
             self._warn(line)

@@ -12,12 +12,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from models.apply.live_state import ClusterView, PodClassifier
+from models.apply.notes import promised_by
+from models.apply.plan_actions import plan_id
+from models.apply.recovery import with_lost_counted
+from models.apply.request_steps import has_news
 from models.apply.requests import GangVerdict, Outcome, Verdict
+from models.documents.plan import PlanDocument
 from models.instance.solution import QUEUE_LIMIT
+from models.units import time_text
 from planner import last_plan
 from planner.atomic_files import check_target
+from planner.cluster import retry, rights
+from planner.cluster.lock import Lock
+from planner.cluster.pages import served_groups
+from planner.cluster.request_sender import RequestSender
+from planner.cluster.retry import KnownRights
+from planner.cluster.snapshot import ACCEPT, SnapshotRequest
+from planner.cluster.transport import Transport
 from planner.errors import (
     Fault,
     GangplanError,
@@ -42,21 +55,13 @@ from planner.pipelines.apply_steps import (
     settings_to_run,
     take_lock,
 )
-from planner.pipelines.live_planner import ClusterSource, LivePlanner
-from planner.pipelines.plan import Phases, PlanRequest
+from planner.pipelines.live_planner import LivePlanner
+from planner.pipelines.plan import Phases, Planned, PlanRequest
+from planner.show import metrics
 from planner.show.apply import ApplyProgress, announce_changes, undo_commands
+from planner.show.console import Console
 from planner.show.run import RunReport, show_verdict
 from planner.signals import Interrupted, Stop, interruptible, stop_on_signal
-
-if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView, PodClassifier
-    from models.documents.plan import PlanDocument
-    from planner.cluster.lock import Lock
-    from planner.cluster.proxy import ProxyTransport
-    from planner.cluster.request_sender import RequestSender
-    from planner.cluster.retry import KnownRights
-    from planner.pipelines.plan import Planned
-    from planner.show.console import Console
 
 LEAST_LOCK_S = 15.0
 """Least time left on the lock to start applying."""
@@ -87,7 +92,7 @@ class RunRequest:
     metrics: Path | None = None
 
 
-Work = Callable[[RunRequest, "Console", RunReport, Stop, Callable[[], float]], None]
+Work = Callable[[RunRequest, Console, RunReport, Stop, Callable[[], float]], None]
 """What a run does between its first and its last line. It fills in the report."""
 
 
@@ -135,8 +140,6 @@ def run(
 
 def _write_metrics(request: RunRequest, report: RunReport, wall: Callable[[], float]) -> None:
     if request.metrics is not None:
-        from planner.show import metrics
-
         metrics.write(request.metrics, report, wall())
 
 
@@ -157,215 +160,200 @@ def _show_error(
     console.error(Fault("interrupted; nothing of the plan was applied", hint))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
-    """One run under its signal handlers. ``clock``: monotonic seconds."""
+    """One run under its signal handlers: lock, recover, plan, verify, apply. ``clock``: monotonic seconds.
+
+    ``known``: rights that the account has shown. ``wire``, ``lock``, ``sender``: once there are.
+    """
 
     request: RunRequest
     console: Console
     report: RunReport
     stop: Stop
     clock: Callable[[], float]
+    known: KnownRights = field(default_factory=KnownRights)
+    wire: Transport = field(init=False)
+    lock: Lock = field(init=False)
+    sender: RequestSender = field(init=False)
 
     def execute(self) -> None:
         """From the first check to the release of the lock."""
-        from planner.cluster.retry import KnownRights
-
-        planning = self.request.planning
+        planning, options = self.request.planning, self.request.options
         for file in (planning.out, self.request.metrics):
             if file is not None:
                 check_target(file)
         settings = settings_to_run(planning.paths, planning.policy)
         with contextlib.ExitStack() as stack:
-            with self.phase("connect"):
-                paths = run_paths(self.request.options, settings)
-                wire = stack.enter_context(self.target().connect(paths))
-            self.report.context = wire.context
-            with self.phase("lock"):
-                known = KnownRights()
-                lock = self._acquire_lock(wire, known)
-            with self._released(lock):
+            with self._phase("connect"):
+                paths = dict.fromkeys((*run_paths(options, settings), *ACCEPT))
+                proxy = stack.enter_context(self.request.target.connect(paths))
+            self.wire, self.report.context = proxy, proxy.context
+            with self._phase("lock"):
+                self._take_lock()
+            with self._released():
                 self.stop.check()
-                options, clock = self.request.options, self.clock
-                sender = sender_of(
-                    wire, lock, self.stop, settings, options, known=known, clock=clock
+                self.sender = sender_of(
+                    self.wire,
+                    self.lock,
+                    self.stop,
+                    settings,
+                    options,
+                    known=self.known,
+                    clock=self.clock,
                 )
-                _LockedRun(self, lock, sender, known).execute()
+                self._execute_locked()
 
-    def target(self) -> ClusterTarget:
-        """The cluster; once connected, by the context in use."""
-        target, context = self.request.target, self.report.context
-        return target if context is None else replace(target, context=context)
-
-    def _acquire_lock(self, wire: ProxyTransport, known: KnownRights) -> Lock:
+    def _take_lock(self) -> None:
         """Raises LockedError with the holder, NotPermittedError before anything else."""
-        from planner.cluster import rights
-        from planner.cluster.pages import served_groups
-        from planner.cluster.retry import RetryingTransport
-
-        options, transport = self.request.options, RetryingTransport(wire, known=known)
+        options = self.request.options
+        transport = retry.RetryingTransport(self.wire, known=self.known)
         self.stop.check()
         groups = served_groups(transport)
         rights.require_run(transport, groups, self.request.skip, options.lock_namespace)
         self.stop.check()
-        return take_lock(wire, self.console, self.stop, options, operation="run")
+        self.lock = take_lock(self.wire, self.console, self.stop, options, operation="run")
 
     @contextmanager
-    def _released(self, lock: Lock) -> Iterator[None]:
+    def _released(self) -> Iterator[None]:
         """Release the lock at the end, with a note about this run."""
-        from models.units import time_text
-
         try:
             yield
         except BaseException as error:
             _record_failure(self.report, error)
             raise
         finally:
-            with self.phase("release"):
-                released = lock.release(self.report.note(time_text(lock.now())))
+            with self._phase("release"):
+                released = self.lock.release(self.report.note(time_text(self.lock.now())))
             if not released:
-                self.warn(f"the lock was not released: {lock.lost or 'no answer'}")
+                self._warn(f"the lock was not released: {self.lock.lost or 'no answer'}")
 
-    def warn(self, line: str) -> None:
+    def _warn(self, line: str) -> None:
         self.console.warn(line)
         self.report.warnings.append(line)
 
-    def record_signal(self, exit_code: int) -> None:
+    def _record_signal(self, exit_code: int) -> None:
         """Note a signal that another handler received; the next one ends the process."""
         self.stop.exit_code = exit_code
         self.stop.event.set()
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def _phase(self, name: str) -> Iterator[None]:
         """Add the seconds of the block to a phase."""
         phases = Phases(self.clock)
         try:
             with phases.phase(name):
                 yield
         finally:
-            self.add_seconds(name, phases.seconds[name])
+            self._add_seconds(name, phases.seconds[name])
 
-    def add_seconds(self, phase: str, seconds: float) -> None:
+    def _add_seconds(self, phase: str, seconds: float) -> None:
         known = self.report.seconds
         known[phase] = round(known.get(phase, 0.0) + seconds, 3)
 
-
-@dataclass(frozen=True, slots=True)
-class _LockedRun:
-    """The part of a run under the lock: recover, record, plan, verify, apply. ``known``: rights shown."""
-
-    run: _Run
-    lock: Lock
-    sender: RequestSender
-    known: KnownRights
-
     @property
     def _classifier(self) -> PodClassifier:
-        from models.apply.live_state import PodClassifier
-
         return PodClassifier(self.sender.settings.scheduling_gate)
 
-    def execute(self) -> None:
-        self.run.stop.check()
-        with self.run.phase("recover"):
+    def _execute_locked(self) -> None:
+        self.stop.check()
+        with self._phase("recover"):
             recovered = self._recover()
         self._judge()
         if recovered.stop is None:
-            self.run.stop.check()
+            self.stop.check()
             self._plan_and_apply(recovered)
             self._judge()
 
     def _recover(self) -> Verdict:
         """Complete, withdraw or report what earlier runs left incomplete."""
-        run = self.run
         view = self.sender.read_view()
-        run.report.cluster = view.cluster
-        run.stop.check()
-        progress = ApplyProgress(run.console, run.clock)
-        verdict = recover(view, run.request.options, self.sender, run.warn, progress.on_event)
+        self.report.cluster = view.cluster
+        self.stop.check()
+        progress = ApplyProgress(self.console, self.clock)
+        options = self.request.options
+        verdict = recover(view, options, self.sender, self._warn, progress.on_event)
         if verdict is None:
             return Verdict()
-        run.console.clear_live()
-        run.report.recovered = verdict
-        show_verdict(run.console, None, verdict, self._undo_commands)
+        self.console.clear_live()
+        self.report.recovered = verdict
+        show_verdict(self.console, None, verdict, self._undo_commands)
         return verdict
 
     def _plan_and_apply(self, recovered: Verdict) -> None:
         """Plan and apply; once more if the cluster changed in between."""
-        run, planner = self.run, self._planner(recovered)
-        planned: Planned | None = None
+        planner, planned = self._planner(recovered), None
         try:
             planned = self._make_plan(planner, None)
             try:
                 self._apply(ordered(planned.plan))
             except StaleError as error:
                 for fault in error.faults:
-                    run.console.say(f"{fault.what}; planning once more")
-                run.report.replanned = True
+                    self.console.say(f"{fault.what}; planning once more")
+                self.report.replanned = True
                 planned = self._make_plan(planner, planned)
                 self._apply(ordered(planned.plan))
         finally:
             if planned is not None:
-                made_from = f"the cluster of context {run.report.context}"
-                last_plan.keep(run.console.environ, planned.text, made_from)
-            run.report.warnings += planner.warnings
+                made_from = f"the cluster of context {self.report.context}"
+                last_plan.keep(self.console.environ, planned.text, made_from)
+            self.report.warnings += planner.warnings
             for phase, seconds in planner.seconds.items():
-                run.add_seconds(phase, seconds)
+                self._add_seconds(phase, seconds)
 
     def _planner(self, recovered: Verdict) -> LivePlanner:
-        from models.apply.recovery import with_lost_counted
-        from planner.cluster import rights
-
-        run, wire, view = self.run, self.sender.wire, self.sender.reader.view
-        request, backend = run.request, self.sender.settings.gpu_backend
+        wire, reader, lock = self.sender.wire, self.sender.reader, self.lock
+        request, backend = self.request, self.sender.settings.gpu_backend
+        view, evictions = reader.view, request.options.allow_evictions
         assert view is not None  # recovery has read it
         unserved = rights.namespaces_without_start_rights(wire, view, self._classifier, backend)
         if unserved:
-            run.warn(rights.left_out_warning(unserved))
-        # A plan that stops or moves running gangs could not be applied completely.
-        planning = replace(request.planning, keep_running=not request.options.allow_evictions)
-        if request.options.allow_evictions:
-            kept = rights.namespaces_without_eviction_rights(wire, view, backend)
-            planning = replace(planning, keep_in=frozenset(kept))
-        avoided = self.lock.notes.avoided(self.lock.now())
-        planning = replace(planning, avoid=tuple((one.gang, one.node) for one in avoided))
-        held = self.lock.notes.held
-        planning = replace(planning, held=tuple((one.gang, one.seen) for one in held))
-        known = with_lost_counted(replace(view, notes=self.lock.notes, now=self.lock.now()))
-        planning = replace(planning, evicted=known.evictions(self.lock.now()))
-        planning = replace(planning, promises=self.lock.notes.promises)
-        source = ClusterSource(
-            run.target(),
-            self.sender.reader.store,
-            {} if recovered.gangs else self.sender.reader.listed,
-            skip=request.skip | (rights.REQUESTS if rights.unanswered(wire, view) else frozenset()),
-            starts=lambda: self.sender.reader.records.starts,
-            leave=rights.waits_in(unserved, self._classifier) if unserved else None,
-            known=self.known,
+            self._warn(rights.left_out_warning(unserved))
+        kept = rights.namespaces_without_eviction_rights(wire, view, backend) if evictions else ()
+        notes, now = lock.notes, lock.now()
+        planning = replace(
+            request.planning,
+            # A plan that stops or moves running gangs could not be applied completely.
+            keep_running=not evictions,
+            keep_in=frozenset(kept),
+            avoid=tuple((one.gang, one.node) for one in notes.avoided(now)),
+            held=tuple((one.gang, one.seen) for one in notes.held),
+            evicted=with_lost_counted(replace(view, notes=notes, now=now)).evictions(now),
+            promises=notes.promises,
         )
-        # Ages are computed with the server's clock: that of this host may be wrong.
-        return LivePlanner(planning, source, run.console, clock=run.clock, date=self.lock.now)
+        skip = request.skip | (rights.REQUESTS if rights.unanswered(wire, view) else frozenset())
+        leave = rights.waits_in(unserved, self._classifier) if unserved else None
+        return LivePlanner(
+            planning,
+            self.wire,
+            lambda: SnapshotRequest(skip=skip, starts=reader.records.starts, leave=leave),
+            self.console,
+            reader.store,
+            self.clock,
+            known=self.known,
+            listed={} if recovered.gangs else reader.listed,
+            # Ages are computed with the server's clock: that of this host may be wrong.
+            date=lock.now,
+        )
 
     def _make_plan(self, planner: LivePlanner, before: Planned | None) -> Planned:
         """A plan of the cluster as it is, made while the lock is renewed."""
-        from models.apply.plan_actions import plan_id
-
-        run, lock = self.run, self.lock
+        lock, report = self.lock, self.report
         try:
             with lock.renewing(), interruptible():
                 planned = planner.plan(before)
         except Interrupted as signal:
-            run.record_signal(signal.exit_code)
+            self._record_signal(signal.exit_code)
             raise
-        run.report.decided = planned.plan
+        report.decided = planned.plan
         if (view := self.sender.reader.view) is not None:
             held = (key for key, pod in view.pods.items() if pod.held_at is not None)
-            run.report.unbound = frozenset(held)
-        lock.plan = run.report.plan = plan_id(planned.plan)
+            report.unbound = frozenset(held)
+        lock.plan = report.plan = plan_id(planned.plan)
         self._note(planned.plan)
         if planned.signal_exit is not None:
-            run.record_signal(planned.signal_exit)
-        run.stop.check()
+            self._record_signal(planned.signal_exit)
+        self.stop.check()
         if not lock.holds(LEAST_LOCK_S):
             what = f"the lock was lost while planning: {lock.lost or 'it could not be renewed'}"
             hint = "nothing of the plan was applied; the next run tries again"
@@ -377,8 +365,6 @@ class _LockedRun:
 
         Those that wait no longer are forgotten. Where that cannot be written, the next run notes it.
         """
-        from models.apply.notes import promised_by
-
         waiting = [one for one in plan.instance.gangs if not one.running_pods]
         holds = ((one.key, one.status.hold) for one in waiting)
         held = [key for key, hold in holds if hold is not None and hold.code != QUEUE_LIMIT]
@@ -394,33 +380,26 @@ class _LockedRun:
         Raises StaleError before the first write. Where it was planned once more, gangs that changed again
         are left out: who makes his pods anew all the time stops nobody else.
         """
-        from models.apply.request_steps import has_news
-
-        run, report = self.run, self.run.report
+        report, sender, console = self.report, self.sender, self.console
         changes = any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs)
-        view = self.sender.reader.view
+        view = sender.reader.view
         news = view is not None and has_news(view, plan.orders)
         if not (changes or news or self.lock.notes.stops):
             return
-        console, options = run.console, run.request.options
+        options = self.request.options
         if options.max_evictions is not None:
             left = max(0, options.max_evictions - report.evicted)
             options = replace(options, max_evictions=left)
-        progress = ApplyProgress(console, run.clock)
+        progress = ApplyProgress(console, self.clock)
 
         def announce(view: ClusterView) -> None:
             found = announce_changes(console, plan.orders, view, evictions=options.allow_evictions)
             progress.pods = sum(len(change.starts) for change in found)
 
-        with run.phase("apply"):
-            check_rights(plan, options, self.sender.wire, self.sender.read_view)
+        with self._phase("apply"):
+            check_rights(plan, options, sender.wire, sender.read_view)
             verdict = check_and_apply(
-                plan,
-                options,
-                self.sender,
-                progress.on_event,
-                announce,
-                partly=report.replanned,
+                plan, options, sender, progress.on_event, announce, partly=report.replanned
             )
             console.clear_live()
         report.applied = verdict
@@ -428,12 +407,11 @@ class _LockedRun:
         show_verdict(console, plan.orders.plan, verdict, self._undo_commands, shown)
 
     def _undo_commands(self, verdict: GangVerdict) -> list[str]:
-        target = self.run.target()
-        return undo_commands(verdict.undo, target.context, target.kubeconfig)
+        return undo_commands(verdict.undo, self.report.context, self.request.target.kubeconfig)
 
     def _judge(self) -> None:
         """Set status and exit code from the verdicts on all gangs."""
-        report = self.run.report
+        report = self.report
         recovered, applied = report.recovered, report.applied
         # A gang whose record was removed is planned anew: that is no failure.
         withdrawn = {one.gang for one in recovered.gangs if one.outcome is Outcome.skipped} - {
@@ -441,7 +419,7 @@ class _LockedRun:
         }
         gangs = tuple(one for one in report.verdicts if one.gang not in withdrawn)
         verdict = Verdict(gangs, stop=applied.stop or recovered.stop)
-        report.exit_code = exit_code(verdict, self.run.stop.exit_code)
+        report.exit_code = exit_code(verdict, self.stop.exit_code)
         if report.exit_code > 128:
             report.status = "interrupted"
         elif report.exit_code:

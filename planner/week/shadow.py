@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from models.apply.plan_actions import plan_id
+from models.documents.canonical import canonical_instance
 from models.instance.policy import EVERY_SCHEDULER
 from models.units import time_text
 from planner import last_plan
 from planner.atomic_files import check_target
-from planner.pipelines.live_planner import ClusterSource, LivePlanner
+from planner.cluster.snapshot import ACCEPT, SnapshotRequest
+from planner.cluster.store import Store
+from planner.pipelines.live_planner import LivePlanner
 from planner.pipelines.plan import Phases
+from planner.pipelines.run import RunRequest
+from planner.show.console import Console
+from planner.show.run import RunReport
 from planner.show.text import number
+from planner.signals import Stop
+from planner.week.journal import append
 from planner.week.rounds import MILLI, RESTARTS, Look, figures_of
-
-if TYPE_CHECKING:
-    from planner.pipelines.run import RunRequest
-    from planner.show.console import Console
-    from planner.show.run import RunReport
-    from planner.signals import Stop
 
 TIME_LIMIT_S = 15
 """Of the plan, unless the command line says otherwise."""
@@ -46,11 +48,6 @@ class Shadow:
         clock: Callable[[], float],
     ) -> None:
         """One round. Raises what reading the cluster, planning and writing raise."""
-        from models.apply.plan_actions import plan_id
-        from models.documents.canonical import canonical_instance
-        from planner.cluster.store import Store
-        from planner.week.journal import append
-
         for file in (request.planning.out, request.metrics):
             if file is not None:
                 check_target(file)
@@ -61,13 +58,14 @@ class Shadow:
             schedulers=(EVERY_SCHEDULER,),
             time_limit_s=own.time_limit_s or (TIME_LIMIT_S if own.budget is None else None),
         )
-        source = ClusterSource(request.target, Store(), skip=request.skip)
-        planner = LivePlanner(planning, source, console, clock=clock)
-        try:
-            planned = planner.plan()
-        finally:
-            report.seconds = planner.seconds
-            report.warnings += planner.warnings
+        with request.target.connect(ACCEPT) as proxy:
+            reading = SnapshotRequest(skip=request.skip, starts={})
+            planner = LivePlanner(planning, proxy, lambda: reading, console, Store(), clock)
+            try:
+                planned = planner.plan()
+            finally:
+                report.seconds = planner.seconds
+                report.warnings += planner.warnings
         report.decided, report.plan = planned.plan, plan_id(planned.plan)
         report.cluster = planned.plan.instance.cluster.metadata.uid
         last_plan.keep(console.environ, planned.text, "the cluster as it was seen by --shadow")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import handmade
@@ -15,19 +17,22 @@ from snapshots import RecordedServer, environment, forbidden, more, small
 
 from models.documents.plan import PlanDocument
 from models.verify.check import check
+from planner.cluster.snapshot import ACCEPT, SnapshotRequest
 from planner.cluster.store import Store
 from planner.pipelines.apply_steps import ClusterTarget
-from planner.pipelines.live_planner import ClusterSource, LivePlanner, time_left
+from planner.pipelines.live_planner import LivePlanner, time_left
 from planner.pipelines.plan import Planned, PlanRequest
 from planner.show.console import Console
 
 
-def planner(folder: Path, err: io.StringIO) -> LivePlanner:
+@contextmanager
+def planning(folder: Path, err: io.StringIO) -> Iterator[LivePlanner]:
     environ = environment(folder, SOURCE_DATE_EPOCH="1795000000")
     console = Console(stdout=io.StringIO(), stderr=err, environ=environ)
     wish = PlanRequest(paths=(), budget=5, workers=1, keep_running=True)
-    source = ClusterSource(ClusterTarget(environ), Store())
-    return LivePlanner(wish, source, console, clock=time.monotonic)
+    reading = SnapshotRequest(starts={})
+    with ClusterTarget(environ).connect(ACCEPT) as proxy:
+        yield LivePlanner(wish, proxy, lambda: reading, console, Store(), time.monotonic)
 
 
 @pytest.mark.slow
@@ -36,7 +41,8 @@ def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of
 ) -> None:
     server = RecordedServer.of("v100-mpi")
     with serving(server, tmp_path, tls=False):
-        document = json.loads(planner(tmp_path, io.StringIO()).plan().text)
+        with planning(tmp_path, io.StringIO()) as planner:
+            document = json.loads(planner.plan().text)
         taken = cli("snapshot", "--out", str(tmp_path / "out"), environ=environment(tmp_path))
     assert taken.code == 0, taken.err
     assert check(document) == []
@@ -79,8 +85,7 @@ def test_what_may_not_be_listed_is_named_once_with_what_follows_and_the_rest_is_
         server.add(*more(kind, plural, version, "b"))
         right = plural if version == "apps/v1" else f"{plural}.{version.partition('/')[0]}"
         server.refuse(f"/apis/{version}/{plural}", forbidden("list", right))
-    with serving(server, tmp_path, tls=False):
-        one = planner(tmp_path, err)
+    with serving(server, tmp_path, tls=False), planning(tmp_path, err) as one:
         first = one.plan()
         said, before = err.getvalue(), one.seconds["snapshot"]
         assert check(json.loads(first.text)) == []
