@@ -84,72 +84,51 @@ def gangplan(
         raise typer.Exit(USAGE)
 
 
-_LIVE = "kubectl get nodes,pods,namespaces -A -o json | gangplan plan -"
-_VERBS: dict[str, tuple[tuple[Callable[..., int | None], str, str], ...]] = {
-    "Plan": (
-        (
-            validate,
-            "gangplan validate monday",
-            "gangplan validate monday --save-policy levels.yaml",
-        ),
-        (plan, _LIVE, "gangplan plan monday --out plan.json"),
-        (show, "gangplan show -o wide", "gangplan show plan.json -o name"),
-        (
-            explain,
-            "gangplan explain research/llama-70b",
-            "gangplan explain plan.json llama-70b -o json",
-        ),
-        (
-            compare,
-            "gangplan compare monday.json tuesday.json",
-            "gangplan compare plan.json drained.json --detailed-exitcode",
-        ),
-        (
-            report,
-            "gangplan report plan.json --out report.html",
-            "gangplan report journal --out week.html",
-        ),
-        (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),
-    ),
-    "Look at a cluster": (
-        (
-            audit,
-            "gangplan audit monday",
-            "gangplan audit monday --out replan.json",
-        ),
-        (
-            capacity,
-            "gangplan capacity monday --shape 4x8@rack",
-            "gangplan capacity plan.json -o wide",
-        ),
-        (topo, "gangplan topo h100", "ssh gpu-01 nvidia-smi topo -m | gangplan topo -"),
-        (
-            snapshot,
-            "gangplan snapshot --out monday",
-            "gangplan snapshot --out monday --context prod -n research",
-        ),
-    ),
-    "Apply": (
-        (
-            apply,
-            "gangplan apply plan.json --dry-run=client",
-            "gangplan apply plan.json --yes --allow-evictions --max-evictions 8",
-        ),
-        (
-            run_unattended,
-            "gangplan run --policy policy.yaml",
-            "gangplan run --shadow journal --policy policy.yaml",
-        ),
-        (status, "gangplan status", "gangplan status --release 4f2a9c01d7"),
-        (doctor, "gangplan doctor", "gangplan doctor -n research --allow-evictions"),
-    ),
+_VERBS: dict[str, tuple[Callable[..., int | None], ...]] = {
+    "Plan": (validate, plan, show, explain, compare, report, verify),
+    "Look at a cluster": (audit, capacity, topo, snapshot),
+    "Apply": (apply, run_unattended, status, doctor),
 }
-"""The verbs in groups, each with two examples for its help."""
 
+_EXAMPLES = """
+gangplan validate monday
+gangplan validate monday --save-policy levels.yaml
+kubectl get nodes,pods,namespaces -A -o json | gangplan plan -
+gangplan plan monday --out plan.json
+gangplan show -o wide
+gangplan show plan.json -o name
+gangplan explain research/llama-70b
+gangplan explain plan.json llama-70b -o json
+gangplan compare monday.json tuesday.json
+gangplan compare plan.json drained.json --detailed-exitcode
+gangplan report plan.json --out report.html
+gangplan report journal --out week.html
+gangplan verify plan.json
+gangplan plan monday -o json | gangplan verify -
+gangplan audit monday
+gangplan audit monday --out replan.json
+gangplan capacity monday --shape 4x8@rack
+gangplan capacity plan.json -o wide
+gangplan topo h100
+ssh gpu-01 nvidia-smi topo -m | gangplan topo -
+gangplan snapshot --out monday
+gangplan snapshot --out monday --context prod -n research
+gangplan apply plan.json --dry-run=client
+gangplan apply plan.json --yes --allow-evictions --max-evictions 8
+gangplan run --policy policy.yaml
+gangplan run --shadow journal --policy policy.yaml
+gangplan status
+gangplan status --release 4f2a9c01d7
+gangplan doctor
+gangplan doctor -n research --allow-evictions
+"""
+"""For the help: two of each verb, in their order."""
+
+_LINES = iter(_EXAMPLES.strip().split("\n"))
 for panel, verbs in _VERBS.items():
-    for verb, *examples in verbs:
+    for verb in verbs:
         # After \b Typer keeps the lines as they are.
-        shown = "\n  ".join(("\b\nExamples:", *examples))
+        shown = "\n  ".join(("\b\nExamples:", next(_LINES), next(_LINES)))
         app.command(verb.__name__, epilog=shown, rich_help_panel=panel)(verb)
 
 _NO_COMMAND = "No such command "  # typer's

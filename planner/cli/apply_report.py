@@ -8,12 +8,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
-from models.apply.requests import Outcome, Verdict
+from models.apply.evictions import withheld_by_budgets
+from models.apply.live_state import ClusterView
+from models.apply.requests import Event, Outcome, Request, Verdict
 from models.units import first_of, plural
 from planner.pipelines.apply import ApplyRequest, ApplyResult, Preview, status_of
 from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan, ordered
+from planner.pipelines.plan import verify_file
+from planner.read.plan_files import read_bytes
 from planner.show.apply import (
     MAX_NAMES,
     ApplyProgress,
@@ -31,16 +34,11 @@ from planner.show.apply import (
     undo_commands,
     verdict_table,
 )
-from planner.show.manifests import UNPARTITIONED
+from planner.show.console import Console
+from planner.show.manifests import UNPARTITIONED, objects, yaml_stream
 from planner.show.table import draw
 from planner.show.text import Format
 from planner.untrusted_text import one_line, safe
-
-if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView
-    from models.apply.requests import Event, Request
-    from planner.show.console import Console
-
 
 CHANGES = 2
 """Exit code of ``--detailed-exitcode`` where something would change."""
@@ -115,10 +113,6 @@ def _uses_partial_nodes(plan: VerifiedPlan, view: ClusterView) -> bool:
 
 def show_objects(console: Console, request: ApplyRequest, output: Format) -> None:
     """Write the objects that applying the plan sends. Raises InputError for a plan that cannot be applied."""
-    from planner.pipelines.plan import verify_file
-    from planner.read.plan_files import read_bytes
-    from planner.show.manifests import objects, yaml_stream
-
     plan = verify_file(read_bytes(request.path, console.stdin), request.path)
     console.event("verify_done", violations=0)
     made = ordered(plan, request.path)
@@ -133,8 +127,6 @@ def show_preview(
     console: Console, request: ApplyRequest, output: Format, preview: Preview, *, detailed: bool
 ) -> int:
     """Print what applying would change, and the next command; the exit code, of changes if ``detailed``."""
-    from models.apply.evictions import withheld_by_budgets
-
     plan, view, options = preview.plan, preview.view, request.options
     changing = _changes(console, request, plan, view, dry=True)
     if output is Format.name:

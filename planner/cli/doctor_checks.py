@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.placement_requests import SLOT_KEYS
+from models.instance.policy import KubernetesPolicy
 from planner.cli import doctor_gate
 from planner.cli.doctor_findings import Finding, Level, failed, passed, warned
 from planner.cluster import rights
 from planner.cluster.backends import backend_of
+from planner.cluster.backends.base import Backend
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.lock import LEASE, read_lease
 from planner.cluster.pages import served_groups
@@ -42,10 +43,6 @@ from planner.errors import (
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, run_paths, settings_to_run
 from planner.read.kube.lookup import is_object_name, text
 from planner.untrusted_text import one_line
-
-if TYPE_CHECKING:
-    from models.instance.policy import KubernetesPolicy
-    from planner.cluster.backends.base import Backend
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ opted in, and which of their pods with GPUs wait without the gate. Reads only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from models.apply.live_state import ClusterView, LivePod
+from models.instance.policy import KubernetesPolicy
 from models.units import first_of, plural
 from planner.cli.doctor_findings import Finding, passed, warned
 from planner.cluster.pages import is_served, list_objects
@@ -18,10 +19,6 @@ from planner.errors import GangplanError
 from planner.read.kube.lookup import mapping, objects, text, texts
 from planner.read.kube.pods.requests import is_about_gpus
 from planner.untrusted_text import one_line
-
-if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView, LivePod
-    from models.instance.policy import KubernetesPolicy
 
 LABEL, ENABLED = "gangplan.dev/placement", "enabled"
 """Of a namespace that opted in."""

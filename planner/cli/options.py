@@ -232,11 +232,15 @@ def _format_of(formats: Sequence[str], text: str) -> Format:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The options that say how to reach the cluster."""
+    """The options that say how to reach the cluster, and where the lock is. Raises UsageError."""
 
     context_: str | None = None
     kubeconfig: str | None = None
     request_timeout: str = "30s"
+    lock_namespace: str = "gangplan-system"
+
+    def __post_init__(self) -> None:
+        namespace_of(self.lock_namespace, "--lock-namespace")
 
     def target(self, console: Console) -> ClusterTarget:
         """The cluster. Raises UsageError."""
@@ -255,26 +259,18 @@ class Applying:
     evict_partial: bool = False
     wait: str = "60s"
 
-    def options(self, lock: Locking) -> ApplyOptions:
+    def options(self, connection: Connection, lock_timeout: str) -> ApplyOptions:
         """The same as arguments of an apply. Raises UsageError."""
         from planner.pipelines.apply_steps import ApplyOptions
 
         return ApplyOptions(
-            lock_namespace=lock.lock_namespace,
-            lock_wait_s=seconds_of("--lock-timeout", lock.lock_timeout, least=0),
+            lock_namespace=connection.lock_namespace,
+            lock_wait_s=seconds_of("--lock-timeout", lock_timeout, least=0),
             allow_evictions=self.allow_evictions,
             max_evictions=self.max_evictions,
             evict_partial=self.evict_partial,
             wait_s=seconds_of("--wait", self.wait, least=0),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Locking:
-    """The options about the lock of a run."""
-
-    lock_namespace: str = "gangplan-system"
-    lock_timeout: str = "0s"
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from enum import StrEnum
 
-from planner.cli.options import Applying, Connection, Locking, seconds_of, verb
+from planner.cli.options import Applying, Connection, seconds_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -33,7 +33,7 @@ def apply(
     max_age: str | None = None,
     applying: Applying,
     connection: Connection,
-    lock: Locking,
+    lock_timeout: str = "0s",
     output: Format = Format.table,
 ) -> int:
     """Apply a saved plan: each gang whole or not at all."""
@@ -47,7 +47,7 @@ def apply(
         raise UsageError(Fault(what, "use -o table, wide or name"))
     request = pipeline.ApplyRequest(
         path=path,
-        options=applying.options(lock),
+        options=applying.options(connection, lock_timeout),
         target=connection.target(console),
         max_age_s=None if max_age is None else seconds_of("--max-age", max_age, least=0),
         dry=dry_run is DryRun.server,

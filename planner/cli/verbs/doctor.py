@@ -27,7 +27,6 @@ def doctor(
     namespace: list[str] | None = None,
     allow_evictions: bool = False,
     connection: Connection,
-    lock_namespace: str = "gangplan-system",
     output: Format = Format.table,
 ) -> int:
     """Check the API server, rights, clock, lock; show what to do."""
@@ -38,7 +37,7 @@ def doctor(
     request = DoctorRequest(
         connection.target(console),
         ApplyOptions(
-            lock_namespace=namespace_of(lock_namespace, "--lock-namespace"),
+            lock_namespace=connection.lock_namespace,
             allow_evictions=allow_evictions,
         ),
         policy=policy,

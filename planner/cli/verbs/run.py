@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.cli.options import Applying, Connection, Locking, seconds_of, verb
+from planner.cli.options import Applying, Connection, seconds_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -72,7 +72,7 @@ def run(
     applying: Applying,
     skip: list[str] | None = None,
     connection: Connection,
-    lock: Locking,
+    lock_timeout: str = "0s",
     metrics_file: Path | None = None,
     shadow: Shadowing,
     watch: bool = False,
@@ -99,7 +99,7 @@ def run(
             time_limit_s=None if time_limit is None else seconds_of("--time-limit", time_limit),
         ),
         # An open node in one tenant's pool must not block the gangs of the others.
-        options=applying.options(lock),
+        options=applying.options(connection, lock_timeout),
         target=connection.target(console),
         skip=skipped(skip or []),
         metrics=metrics_file,

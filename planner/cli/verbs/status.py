@@ -28,7 +28,6 @@ def status(
     give_back_after: str | None = None,
     policy: str | None = None,
     connection: Connection,
-    lock_namespace: str = "gangplan-system",
     output: Format = Format.table,
 ) -> int:
     """Show the lock, the last run, and incomplete gangs."""
@@ -36,15 +35,15 @@ def status(
     from planner.read.inputs import read_policy
     from planner.show import status as statuses
 
+    target, lock_namespace = connection.target(console), connection.lock_namespace
     if release is not None:
-        return _release(console, connection.target(console), lock_namespace, release)
+        return _release(console, target, lock_namespace, release)
     if policy == "-":
         raise UsageError(Fault("status does not read stdin", "pass the Policy as a file"))
     settings = read_policy([], policy=policy).kubernetes
     if give_back_after is not None:
-        target = connection.target(console)
         return _give_back(console, target, lock_namespace, settings, give_back_after)
-    found = _read(connection.target(console), lock_namespace, settings)
+    found = _read(target, lock_namespace, settings)
     half_there = (GangPhase.partial, GangPhase.cut, GangPhase.late)
     if output is not Format.table:
         console.document(statuses.document(found), output)
