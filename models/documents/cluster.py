@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -53,6 +53,10 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 Hosts = Annotated[HostRange, checked(check_hosts)]
+
+
+Domains = tuple[tuple[str, tuple[str, ...]], ...]
+"""(domain, names of its nodes), both sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,10 +342,9 @@ class PolicyLevel(Level):
                         return
                     seen[node] = domain
 
-    def written_out(self) -> Self:
-        """The same with the names of all nodes of its domains, both sorted."""
-        found = {
-            domain: tuple(sorted(node for pattern in patterns for node in hosts(pattern)))
+    def to_domains(self) -> Domains:
+        """Its domains by name, each with its nodes, both sorted."""
+        return tuple(
+            (domain, tuple(sorted(node for pattern in patterns for node in hosts(pattern))))
             for domain, patterns in sorted((self.domains or {}).items())
-        }
-        return self if self.domains is None else replace(self, domains=found)
+        )

@@ -12,7 +12,7 @@ from functools import cached_property, wraps
 from operator import attrgetter
 from typing import Protocol, TypeVar, TypeVarTuple, cast
 
-from models.documents.policy import GPUS, NO_COST, WhatIf
+from models.documents.policy import GPUS, NO_COST
 from models.instance.cluster import Cluster, Node
 from models.instance.eligibility import Eligibility, model_matches, tolerated, without_conditions
 from models.instance.gang import Gang, Role, selects
@@ -103,6 +103,12 @@ class Instance:
     def could_start(self) -> Starts:
         """Who is known to be able to start."""
         return self.once(self.starts)
+
+    def with_reserved(self, reserved: tuple[Reserved, ...]) -> Instance:
+        """The same with other nodes held for gangs that wait; who could start does not depend on that."""
+        other = replace(self, reserved=reserved)
+        other.__dict__["_kept"] = {self.starts: self.could_start}
+        return other
 
     def with_gangs(self, gangs: tuple[Gang, ...], policy: Policy) -> Instance:
         """The same cluster with other gangs; ``policy``: one that selects the same nodes.
@@ -317,6 +323,21 @@ class Instance:
         nodes = self.cluster.nodes
         ours = frozenset(n for n, node in enumerate(nodes) if self.ours(node))
         return Eligibility(tuple(map(without_conditions, nodes)), self._eligibility.labels, ours)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """How the input was changed for a plan, which therefore cannot be applied.
+
+    ``added``: files. ``drained``: nodes. ``without``: gangs. ``relaxed``: (gang, what of it).
+
+    Sorted, gangs as ``namespace/name``. ``what``: a level, or a word of ``models.rules.registry.relaxable``.
+    """
+
+    added: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    relaxed: tuple[tuple[str, str], ...] = ()
 
 
 def once(find: Callable[[Instance], Found]) -> Callable[[Instance], Found]:

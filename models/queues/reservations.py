@@ -149,6 +149,17 @@ def goes_first(instance: Instance, one: Reserved, gang: Gang) -> bool:
     return within_guarantee(instance, gang)
 
 
+def overtaken(instance: Instance, gang: Gang) -> frozenset[int]:
+    """Nodes to which the gang may come only because it goes before the holder, who then starts later."""
+    ahead = (
+        one.nodes
+        for one in instance.reserved
+        if goes_first(instance, one, gang)
+        if not may_come(instance, gang, one.place, one.start - instance.now)
+    )
+    return frozenset[int]().union(*ahead)
+
+
 def arrivals(gang: Gang, pods: Sequence[PodPlacement]) -> frozenset[PodPlacement]:
     """Those of its pods after the plan that are placed or moved by it."""
     return frozenset(pods).difference(standing_of(gang))

@@ -36,9 +36,9 @@ from models.results.explanation import decisions_of
 from models.units import epoch_seconds, plural, shortened, shown
 from planner import __version__
 from planner.errors import Fault, InputError, UsageError
+from planner.pipelines.gang_capacity import CLUSTER, FreeRoom, Shape, usable_nodes
 from planner.read import plan_files
 from planner.read.inputs import instance_from_document, load
-from planner.search.capacity import CLUSTER, FreeRoom, Shape, usable_nodes
 
 MAX_DEFAULTS = 8
 """Shapes of the mix, of gangs that wait, and parts of GPUs that are counted unless others are asked for."""

@@ -6,6 +6,7 @@ remark if there are Kubernetes objects, whose folders hold other files too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -219,10 +220,12 @@ class Documents:
             self.findings.placed += form.faults
             if not form.documents:
                 return
-        self._unwrap(part, tree, item.path, depth)
+        for path, document in self._unwrap(part, tree, item.path, depth):
+            self._add(part, path, document)
 
-    def _unwrap(self, source: Source, tree: object, path: Path, depth: int) -> None:
-        """Add the document, or those of the List that it is."""
+    def _unwrap(
+        self, source: Source, tree: object, path: Path, depth: int
+    ) -> Iterator[tuple[Path, dict[str, object]]]:
         if not isinstance(tree, dict):
             what = f"expected a document with apiVersion and kind, not {described(tree)}"
             hint = "put documents in a `kind: List`, or between `---`"
@@ -240,10 +243,10 @@ class Documents:
             what = "kind or apiVersion is unreadable; the kind is inferred from its fields"
             self.remarks.add(subject_of(found), what)
         elif tree.get("kind") != "List":
-            self._add(source, path, tree)
+            yield path, tree
         elif self._is_list(source, tree, path, depth):
             for i, item in enumerate(tree["items"]):
-                self._unwrap(source, item, (*path, "items", i), depth + 1)
+                yield from self._unwrap(source, item, (*path, "items", i), depth + 1)
 
     def _of_system(self, source: Source, tree: dict[str, Any]) -> None:
         if not is_hived(tree):

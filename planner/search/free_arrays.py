@@ -115,7 +115,7 @@ class FreeArrays:
         self.last = np.zeros(len(free), dtype=np.int64)
         if last := list(in_parts):
             self.last[last] = LAST
-        self.tightness = self.free + self.last
+        self.favour(self.last)
         self.idle_gpus = sum(free)
         names = sorted({name for amounts in left for name in amounts})
         self.left = {
@@ -131,6 +131,11 @@ class FreeArrays:
         twin.forget()
         return twin
 
+    def favour(self, uses: IntArray) -> None:
+        """From now on those of equal nodes are tighter that have less of this."""
+        self.order = np.unique(uses, return_inverse=True)[1]
+        self.tightness = (self.free + self.last) * len(self.free) + self.order
+
     def forget(self) -> None:
         self.changes: list[int] = []
         self._tables: dict[Kind, Capacity] = {}
@@ -139,7 +144,7 @@ class FreeArrays:
         """Record what is free on a node now."""
         self.idle_gpus += free - int(self.free[n])
         self.free[n] = free
-        self.tightness[n] = free + self.last[n]
+        self.tightness[n] = (free + self.last[n]) * len(self.free) + self.order[n]
         for name, amount in left.items():
             self.left[name][n] = amount
         self.changes.append(n)

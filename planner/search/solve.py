@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from importlib.metadata import version
 
-from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import ByPriority, GangDecision, Solution
 from models.instance.speed import FULL_SPEED
@@ -22,7 +21,7 @@ from models.program.formulation import formulate, pairs
 from models.program.linear_program import Interrupted, TooLarge
 from models.program.tier_expressions import FREE_SPACE
 from models.results.notes import notes_of, passed, unsearched
-from models.tiers import MAINS, Tier
+from models.tiers import MAINS
 from models.values.effective_gpus import effective_after, effective_by_priority
 from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
@@ -35,7 +34,7 @@ from planner.search.free_space import Decisions
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
 from planner.search.improve.rearranging import beside, better, polish, settle, start_alone
-from planner.search.improve.repair import back_in_place, needless_undone
+from planner.search.improve.repair import back_in_place
 from planner.search.ledger import Incumbent, Ledger
 from planner.search.promises.forecast import with_expected_starts
 from planner.search.promises.holding_nodes import (
@@ -108,7 +107,6 @@ class Search:
         self._counted: tuple[Incumbent, float] | None = None
         self._held: dict[int, frozenset[int]] = {}
         self._one_at_a_time: ByPriority | None = None
-        self._refilled_last: Decisions | None = None
         self._settled_last: tuple[object, Decisions] = (None, ())
         self.started = False
         self.phase = "first plan"
@@ -259,7 +257,7 @@ class Search:
         if not kept:
             plan = with_proofs_of(instance, plan)
             stated = (one.reserved for one in decisions if one.decision == "wait")
-            instance = replace(instance, reserved=tuple(one for one in stated if one is not None))
+            instance = instance.with_reserved(tuple(one for one in stated if one is not None))
         proven = [
             int(tier.name.partition("/")[2])
             for tier in plan.tiers
@@ -284,26 +282,56 @@ class Search:
         exact = True
         if _open(ledger, last):
             settled = partial(self._settled, budget)
-            exact = self._improve(SlotSearch(ledger, budget, immovable, settled, progress), last)
+            slots = SlotSearch(ledger, budget, immovable, settled, progress)
+            self._aim(slots)
+            if (held := self._held_anew(ledger, budget)) is not None:
+                if self._ledger is ledger:
+                    self._ledger = held
+                ledger, slots = held, SlotSearch(held, budget, immovable, settled, progress)
+                slots.build()
+            exact = self._improve(slots, last)
         elif last < len(ledger.tiers):  # the queue alone proves the others
             polish(ledger, budget)
         ledger.close_all()
         return self._solution(ledger, budget, immovable, exact=exact)
 
+    def _aim(self, slots: SlotSearch) -> None:
+        """Build the slots, and offer the plan of their chain; tolerances are granted as tiers close."""
+        budget, large = slots.budget, self._pairs >= WHOLE_BELOW
+        if not large and _tolerant(slots.ledger):
+            return
+        with suppress(Interrupted):
+            with budget.holding_back(POLISHING_SHARE if large else 1 - AIM_SHARE):
+                self._enter("building")
+                slots.build()
+                self._enter("solving")
+                self.started = True
+                slots.aim()
+            budget.stopped_by = "proof"  # an aim that was cut short leaves nothing open
+
+    def _held_anew(self, ledger: Ledger, budget: Budget) -> Ledger | None:
+        """A ledger with what can be held beside its plan, if some of it is not: others went first."""
+        known = ledger.incumbent.decisions
+        if not any(one.nodes for one in self.instance.reserved) or budget.exhausted():
+            return None
+        decisions, kept = with_reservations(self.instance, known, budget)
+        stated = tuple(one.reserved for one in decisions if one.reserved is not None)
+        instance = self.instance.with_reserved(stated)
+        moved = [index for index, one in enumerate(known) if one.decision == "move"]
+        unmoved = None if kept else _filled(instance, back_in_place(instance, known, moved))
+        if unmoved is None or in_due_time(instance, unmoved) is None:
+            return None
+        self.instance, held = instance, Ledger(instance, unmoved)
+        held.offer(known)
+        return held
+
     def _improve(self, slots: SlotSearch, last: int) -> bool:
         """Search the tiers before ``last``; returns whether the program was exact."""
         ledger, budget = slots.ledger, slots.budget
         exact, large = True, self._pairs >= WHOLE_BELOW
-        tolerant = any(tier.tolerance for tier in ledger.tiers)
+        tolerant = _tolerant(ledger)
         with suppress(Interrupted):
-            if large or not tolerant:  # a tolerance is granted once, as a tier closes
-                with budget.holding_back(POLISHING_SHARE if large else 1 - AIM_SHARE):
-                    self._enter("building")
-                    slots.build()
-                    self._enter("solving")
-                    self.started = True
-                    slots.aim()
-                budget.stopped_by = "proof"  # an aim that was cut short leaves nothing open
+            if large or not tolerant:
                 with budget.holding_back(POLISHING_SHARE + (0 if large else WHOLE_SHARE)):
                     self._search_slots(slots, tolerant=tolerant)
             if not large and _open(ledger, last):
@@ -324,8 +352,6 @@ class Search:
     def _search_slots(self, slots: SlotSearch, *, tolerant: bool) -> None:
         """Solve one tier after the other by counting slots."""
         ledger, budget = slots.ledger, slots.budget
-        if self._pairs >= WHOLE_BELOW and not (slots.follows or tolerant):
-            slots.begin(partial(self._refilled, ledger))
         if tolerant:
             slots.run_once()
         else:
@@ -353,28 +379,6 @@ class Search:
             count -= 1
         return count
 
-    def _refilled(self, ledger: Ledger, decisions: Sequence[GangDecision]) -> Decisions:
-        """A plan that an engine found for the tier at hand, with what fits beside it.
-
-        An engine decides nothing about later tiers, and so badly: gangs that start because of these are
-        placed anew.
-        """
-        instance, budget = self.instance, self._budget
-        filled = _filled(instance, decisions)
-        tier = next(iter(ledger.tiers[ledger.closed :]), None)
-        if tier is None or tier.priority is None:
-            return filled
-        plan = list(decisions)
-        for index, gang in enumerate(instance.gangs):
-            if plan[index].decision == "place" and _comes_later(instance, gang, tier):
-                plan[index] = GangDecision("wait")
-        above = needless_undone(instance, plan)
-        if above == self._refilled_last:  # the tiers of one priority often agree on who runs
-            return filled
-        self._refilled_last = above
-        anew = grow(instance, greedy(instance, above, ended=budget.exhausted))
-        return better(instance, filled, settle(instance, anew, budget=budget))
-
     def _settled(self, budget: Budget, decisions: Sequence[GangDecision]) -> Sequence[GangDecision]:
         """The plan with what fits beside it, each gang that starts in the best place left for it."""
         asked = decisions, budget.exhausted()  # the same one for many tiers in a row
@@ -388,6 +392,10 @@ class Search:
 def _solvers() -> str:
     """The solvers with their versions, which take milliseconds to look up."""
     return f"OR-Tools {version('ortools')} (CP-SAT), HiGHS {version('highspy')}"
+
+
+def _tolerant(ledger: Ledger) -> bool:
+    return any(tier.tolerance for tier in ledger.tiers)
 
 
 def _open(ledger: Ledger, last: int) -> bool:
@@ -419,11 +427,3 @@ def solve(
 def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> Decisions:
     """The plan with what fits beside it: waiting gangs start, elastic gangs grow."""
     return grow(instance, greedy(instance, decisions))
-
-
-def _comes_later(instance: Instance, gang: Gang, tier: Tier) -> bool:
-    """Whether later tiers than this one decide that a gang starts."""
-    if gang.priority != tier.priority:
-        return gang.priority < (tier.priority or 0)
-    aged = instance.aged(gang)
-    return tier.family == "kept" or (tier.family in ("aged", "aged-waiting") and not aged)

@@ -22,7 +22,7 @@ from models.documents.answers import CapacityDocument
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
 from planner.pipelines.capacity import counted
-from planner.search.capacity import CLUSTER, Shape, usable_nodes
+from planner.pipelines.gang_capacity import CLUSTER, Shape, usable_nodes
 
 ROOT = Path(__file__).parents[2]
 

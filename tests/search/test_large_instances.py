@@ -24,6 +24,7 @@ from snapshots import descendants, living
 from tiny import busy, tiny
 
 from benchmarks.generator import busy as drawn
+from benchmarks.shared import shared
 from models.documents.policy import Objective, SolveLimits
 from models.hardware import Nic
 from models.instance.cluster import Cluster, Node
@@ -410,3 +411,13 @@ def test_a_solver_that_dies_costs_its_answer_and_no_plan(
         "a solver process died of SIGSEGV: no answer"
     ]
     assert dishonest(instance, solution) == []
+
+
+def test_many_tiers_of_one_rank_are_one_objective() -> None:
+    """Fair shares and growth of three priorities are ten tiers after those about who runs."""
+    instance = limited(
+        shared(drawn(24, 30, 1), "queues", "fair"), SolveLimits(time_limit_s=3, workers=1)
+    )
+    solution = solve(instance, size=WHOLE_BELOW)
+    assert len(solution.tiers) > 20
+    assert check(compose(instance, solution, name="p", created_at=DAY, generator="test")) == []

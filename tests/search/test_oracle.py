@@ -282,6 +282,23 @@ def test_the_best_plan_that_keeps_reservations_passes_and_no_random_one_is_bette
     assert bound
 
 
+def test_bounds_of_the_slots_hold_for_plans_that_keep_the_reservations_of_the_plan() -> None:
+    held = 0
+    for seed in range(1000, 1000 + examples(120, 6)):
+        instance = timed(seed, ("queues", *MORE) if seed % 2 else MORE)
+        solution = solve(instance, size=WHOLE_BELOW)
+        document = compose(instance, solution, name="p", created_at=DAY, generator="test")
+        found = stated(instance, document)
+        held += any(own.pods for own in found)
+        known = plan(instance, reserved=found).tiers
+        for tier, (_, optimum) in zip(solution.tiers, known, strict=True):
+            factor = 1 if tier.sense == "max" else -1
+            assert factor * tier.bound >= factor * optimum, (seed, tier)
+            if tier.value != optimum:
+                break
+    assert held
+
+
 @pytest.mark.parametrize("more", [(), ("queues",)], ids=["no queues", "queues"])
 def test_the_search_finds_the_best_plan_that_keeps_what_it_reserves(more: tuple[str, ...]) -> None:
     held = turns = 0

@@ -88,9 +88,9 @@ class SlotModel(Slots):
         rooms = self._state.rooms
         self.parts = hold_parts(instance, self.program, self.choices, self.modes, rooms)
         found = self._node_sets()
-        everywhere = frozenset[int]().union(*found)
+        everywhere = self.everywhere = frozenset[int]().union(*found)
         self._node_rows(everywhere, found[:MAX_APART])
-        self._domain_rows(everywhere)
+        self._domain_rows(everywhere, found[:MAX_APART])
         self.meshes = [SlotMeshes(kind, self) for kind in self.shapes.meshes]
         self._who_runs = _add_rules(instance, self.program, self._state, self.modes)
         self.program.interrupted = never
@@ -173,7 +173,7 @@ class SlotModel(Slots):
         self.program.at_least(Linear({lost: size}).add_linear(one.opened, -1), -beside)
         return Linear({lost: 1})
 
-    def _domain_rows(self, everywhere: frozenset[int]) -> None:
+    def _domain_rows(self, everywhere: frozenset[int], held: Iterable[frozenset[int]]) -> None:
         """Slots of large pods, domain by domain, for all that has to be whole in one."""
         if not self.units:
             return
@@ -187,6 +187,9 @@ class SlotModel(Slots):
         for piece, total in asked.items():
             self._house(slots, (piece,), total, everywhere)
         self._loosen(slots, everywhere)
+        for nodes in held:
+            if nodes < everywhere:
+                self._loosen(slots, nodes)
         idle = self._keep_spares(slots, everywhere)
         for (level, domain), here in slots.taken.items():
             own = (here, idle.get((level, domain), ()))
@@ -216,6 +219,9 @@ class SlotModel(Slots):
         self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
     ) -> None:
         """So many pieces have a domain each on these nodes, and their parts have domains in it."""
+        if path[-1].even:
+            self._share_evenly(slots, path, total, inside)
+            return
         if path[-1].least:
             self._share_out(slots, path, total, inside)
             return
@@ -228,6 +234,7 @@ class SlotModel(Slots):
             housed.add(variable)
             self.homes.setdefault(path, {})[domain] = variable
             nodes = cluster.domains[piece.level][domain].nodes
+            slots.held[variable] = piece.nodes
             self._occupy(slots, (widest, piece.level), nodes[0], [(variable, piece.slots)])
             for part, count in piece.parts:
                 self._house(slots, (*path, part), Linear({variable: count}), frozenset(nodes))
@@ -245,54 +252,81 @@ class SlotModel(Slots):
             within = level, self.instance.cluster.domain_of[level][n]
             slots.taken.setdefault(within, []).extend(taken)
 
+    def _share_evenly(
+        self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
+    ) -> None:
+        """The pods of so many pieces are in several domains, as many or one more in each."""
+        piece, every, found = path[-1], self.program.bound_above(total), Linear()
+        domains = len([*slots.most_within(piece.of_pods(1), inside)])
+        for least in sorted(
+            {piece.pods // used for used in range(1, 1 + min(domains, piece.pods))}
+        ):
+            pieces = self.program.integer(0, every)
+            own = (*path[:-1], replace(piece, least=least))
+            self._share_out(slots, own, Linear({pieces: 1}), inside)
+            found.add(pieces)
+        self.program.equal(found.add_linear(total, -1))
+
     def _share_out(
         self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
     ) -> None:
         """The pods of so many pieces are in several domains, as many or more in each as a piece says."""
         piece, program, found = path[-1], self.program, Linear()
-        share, single = piece.of_pods(piece.least), piece.of_pods(1)
-        widest = path[-2].level if len(path) > 1 else -1
-        most = program.bound_above(total) * (piece.pods // piece.least)
+        share, other, pods = piece.of_pods(piece.least), piece.of_pods(piece.others), piece.others
+        widest, every = path[-2].level if len(path) > 1 else -1, program.bound_above(total)
+        most = every if piece.even else every * (piece.pods // piece.least)
         for domain, room in slots.most_within(share, inside):
             if not room:
                 continue
             shares = program.integer(0, min(most, room))
-            beside = program.integer(0, (piece.least - 1) * min(most, room))
-            program.at_most(Linear().add(beside).add(shares, 1 - piece.least))
-            found.add(shares, piece.least).add(beside)
+            beside = program.integer(0, min(most, room) * (1 if piece.even else piece.least - 1))
+            if piece.even:
+                program.at_most(Linear({shares: 1, beside: 1}).add_linear(total, -1))
+            else:
+                program.at_most(Linear({shares: 1 - piece.least, beside: 1}))
+            found.add(shares, piece.least).add(beside, pods)
             self.homes.setdefault((*path, share), {})[domain] = shares
-            self.homes.setdefault((*path, single), {})[domain] = beside
+            self.homes.setdefault((*path, other), {})[domain] = beside
             n = self.instance.cluster.domains[piece.level][domain].nodes[0]
-            taken = [(shares, share.slots), (beside, single.slots)]
+            taken = [(shares, share.slots), (beside, other.slots)]
+            slots.held |= {shares: piece.nodes, beside: piece.nodes}
             self._occupy(slots, (widest, piece.level), n, taken)
         program.equal(found.add_linear(total, -piece.pods), 0)
 
-    def _loosen(self, slots: DomainSlots, everywhere: frozenset[int]) -> None:
-        """The innermost domains have the large slots that all others take, too.
+    def _loosen(self, slots: DomainSlots, nodes: frozenset[int]) -> None:
+        """The innermost domains have the large slots that all others held to these nodes take, too.
 
         ``loose``: a variable for each domain: those of gangs that are whole in a wider one, or in none.
         """
-        cluster = self.instance.cluster
+        cluster, program, every = self.instance.cluster, self.program, nodes >= self.everywhere
         inner = cluster.node_level - 1
         if inner < 0:
             return
-        one = Piece(inner, (1, *(self.units[0] // unit for unit in self.units[1:])), everywhere)
+        one = Piece(inner, (1, *(self.units[0] // unit for unit in self.units[1:])), nodes)
         total, housed = Linear(), dict[int, Linear]()
-        for domain, most in slots.most_within(one, everywhere):
-            own = housed[domain] = Linear()
-            for variable, taken in slots.taken.get((inner, domain), ()):
-                own.add(variable, taken[0])
+        loose = self.loose if every else self.loose_of.setdefault(nodes, {})
+        for domain, most in slots.most_within(one, nodes):
+            own = housed[domain] = slots.housed((inner, domain), nodes)
+            inside = nodes.intersection(cluster.domains[inner][domain].nodes)
             if most:
-                self.loose[domain] = self.program.integer(0, most)
-                own.add(self.loose[domain])
-                slots.taken.setdefault((inner, domain), []).append((self.loose[domain], one.slots))
+                loose[domain] = program.integer(0, most)
+                own.add(loose[domain])
+            if most and every:
+                slots.taken.setdefault((inner, domain), []).append((loose[domain], one.slots))
+            elif most:
+                program.at_most(Linear({loose[domain]: 1, self.loose[domain]: -1}))
+            if not every and own.terms:
+                program.at_most(Linear().add_linear(own).add_linear(slots.there(inside, 0), -1))
             total.add_linear(own)
         for mode in self.modes:
-            total.add(mode.variable, -self.taken(mode)[0])
-        self.program.equal(total, 0)
-        self._within_wider(slots, inner, housed)
+            if mode.option.demand.gpu_nodes <= nodes:
+                total.add(mode.variable, -self.taken(mode)[0])
+        program.equal(total, 0)
+        self._within_wider(slots, inner, housed, nodes)
 
-    def _within_wider(self, slots: DomainSlots, inner: int, housed: dict[int, Linear]) -> None:
+    def _within_wider(
+        self, slots: DomainSlots, inner: int, housed: dict[int, Linear], nodes: frozenset[int]
+    ) -> None:
         """The innermost domains of a wider one have all large slots that are taken in that one."""
         cluster, inside = self.instance.cluster, dict[tuple[int, int], Linear]()
         for domain, own in housed.items():
@@ -301,12 +335,13 @@ class SlotModel(Slots):
                 within = level, cluster.domain_of[level][n]
                 inside.setdefault(within, Linear()).add_linear(own)
         for within, own in inside.items():
-            least = Linear()
-            for variable, taken in slots.taken.get(within, ()):
-                least.add(variable, taken[0])
-            self.spare[within] = own.add_linear(least, -1)
+            least = slots.housed(within, nodes)
+            own.add_linear(least, -1)
             if least.terms:
                 self.program.at_least(own, 0)
+            spare = self.spare.setdefault(within, own)
+            if spare is not own:  # those that may be elsewhere have the rest
+                self.program.at_most(Linear().add_linear(own).add_linear(spare, -1))
 
     def _node_sets(self) -> list[frozenset[int]]:
         """The sets of nodes that pods are held to, those first to which most GPUs are."""

@@ -41,7 +41,7 @@ class Piece:
 
     ``parts``: (piece, count) of those that are in one domain each of a narrower level. ``weight``: of the
     gang in GPUs; ``whole``: all its pods. ``least``: not 0 if its ``pods`` are in several domains of it,
-    so many or more in each.
+    so many or more in each; ``even``: as many or one more.
     """
 
     level: int
@@ -52,6 +52,12 @@ class Piece:
     whole: bool = False
     pods: int = 1
     least: int = 0
+    even: bool = False
+
+    @property
+    def others(self) -> int:
+        """Pods of its larger shares where they are even, or else those that are more than a share."""
+        return self.least + 1 if self.even else 1
 
     def of_pods(self, pods: int) -> Piece:
         """Some pods of it, in one domain."""
@@ -75,6 +81,7 @@ class DomainSlots:
         nodes: frozenset[int],
     ) -> None:
         self._cluster, self._program, self._units, self._room = cluster, program, units, room
+        self._every = nodes
         self._now = {n: tuple(room.standing(n) // unit for unit in units) for n in nodes}
         self._most = {n: tuple(room.most(n) // unit for unit in units) for n in nodes}
         self._domain_of = [np.array(of, np.int64) for of in cluster.domain_of]
@@ -87,6 +94,15 @@ class DomainSlots:
             if self._most[n] != self._now[n]
         }
         self.taken: dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]] = {}
+        self.held: dict[int, frozenset[int]] = {}
+
+    def housed(self, within: tuple[int, int], nodes: frozenset[int] | None = None) -> Linear:
+        """Large slots that are taken in a domain of a level by what is held to these nodes; None: by all."""
+        found = Linear()
+        for variable, taken in self.taken.get(within, ()):
+            if nodes is None or self.held.get(variable, self._every) <= nodes:
+                found.add(variable, taken[0])
+        return found
 
     def _clear(self, n: int, unit: int) -> int | None:
         """A variable: slots that a node has more because pods leave it; None if it never has more."""
@@ -153,17 +169,15 @@ class DomainSlots:
         """What is inside takes no more slots than there are; pieces of j slots no more than j at a time."""
         nodes = [n for n in inside if n in self._now]
         for number in range(len(self._units)):
-            here = Linear(constant=-sum(self._now[n][number] for n in nodes))
-            pieces = [(variable, slots[number]) for variable, slots in taken if slots[number]]
-            for variable, slots in pieces:
-                here.add(variable, slots)
-            cleared = (self._cleared[n][number] for n in nodes if n in self._cleared)
-            self._program.at_most(here.add_all((one for one in cleared if one is not None), -1))
+            here = Linear().add_linear(self.there(nodes, number), -1)
+            for variable, slots in taken:
+                here.add(variable, slots[number])
+            self._program.at_most(here)
             most = sum(self._most[n][number] for n in nodes)
-            for several in sorted({slots for _, slots in pieces if most % slots}):
+            for several in sorted({own[number] for _, own in taken if most % (own[number] or 1)}):
                 whole = Linear()
-                for variable, slots in pieces:
-                    whole.add(variable, slots // several)
+                for variable, slots in taken:
+                    whole.add(variable, slots[number] // several)
                 self._program.at_most(whole, most // several)
 
 

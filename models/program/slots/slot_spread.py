@@ -9,7 +9,7 @@ pods if it has the cluster to itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from models.program.linear_program import Linear, Program
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
@@ -114,14 +114,14 @@ class SlotSpread:
         if isinstance(key[-1], int):
             total = Linear().add_all((mode.variable for mode in kind.modes), -kind.slots)
             return self._variables(self._most, total, kind)
-        if key[-1].level == self._inner and key[-1].least:
-            for part in (key[-1].of_pods(key[-1].least), key[-1].of_pods(1)):
-                for domain, variable in model.homes.get((*key, part), {}).items():
-                    found.setdefault(domain, Linear()).add(variable, part.slots[0])
+        last = key[-1]
+        if last.level == self._inner:
+            for path, homes in model.homes.items():
+                # of pods in several domains, all that there may be in one
+                if path == key or (*path[:-2], replace(path[-2:][0], least=last.least)) == key:
+                    for domain, variable in homes.items():
+                        found.setdefault(domain, Linear()).add(variable, path[-1].slots[0])
             return found
-        if key[-1].level == self._inner:
-            homes = model.homes.get(key, {}).items()
-            return {domain: Linear({v: key[-1].slots[0]}) for domain, v in homes}
         of = self._cluster.domain_of[self._inner]
         for domain, variable in model.homes.get(key, {}).items():
             inside = {of[n] for n in domains[kind.level][domain].nodes} & self._most.keys()

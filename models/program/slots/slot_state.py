@@ -19,6 +19,7 @@ from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, Slot
 from models.program.tier_expressions import StandingValues, anywhere
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rules.demands import Demand, RoleDemand
+from models.rules.shape import may_be_uneven
 from models.values.tier_values import most_speed
 
 MAX_UNITS = 2
@@ -47,6 +48,7 @@ class Slots:
         self.modes: list[Mode] = []
         self.homes: dict[tuple[Piece, ...], dict[int, int]] = {}
         self.loose: dict[int, int] = {}
+        self.loose_of: dict[frozenset[int], dict[int, int]] = {}
         self.spare: dict[tuple[int, int], Linear] = {}
         self.room = SlotRooms(instance, state, self.modes)
         self._domain_slots: DomainSlots | None = None
@@ -109,6 +111,12 @@ class Slots:
         if group > 1 and domains is not None and within < domains and not parts and any(slots):
             taken = tuple(role.count * one for one in slots)
             yield Piece(domains, taken, role.nodes, (), weight, pods=role.count, least=group), 1
+            return
+        gang = self.instance.gangs[demand.gang]
+        even = gang.balance if may_be_uneven(gang) and not parts and any(slots) else None
+        if even is not None and within < even < node_level and demand.gpu_roles == (role,):
+            taken = tuple(role.count * one for one in slots)
+            yield Piece(even, taken, role.nodes, (), weight, pods=role.count, even=True), 1
 
     def large_taken(self, level: int, domain: int) -> Linear | None:
         """Large slots that are taken in a domain; None if they are not counted."""
@@ -116,11 +124,8 @@ class Slots:
         inner = cluster.node_level - 1
         if slots is None or not self.loose:
             return None
-        found, nodes = Linear(), cluster.domains[level][domain].nodes
-        for own in {cluster.domain_of[inner][n] for n in nodes}:
-            for variable, taken in slots.taken.get((inner, own), ()):
-                found.add(variable, taken[0])
-        return found
+        inside = {cluster.domain_of[inner][n] for n in cluster.domains[level][domain].nodes}
+        return Linear.total(slots.housed((inner, own)) for own in sorted(inside))
 
     def large_left(self, nodes: Collection[int], size: int) -> Linear | None:
         """Large slots of the innermost domains of these nodes that nobody takes; None if not counted.
@@ -133,8 +138,7 @@ class Slots:
         inner, left = cluster.node_level - 1, Linear()
         for domain in sorted({cluster.domain_of[inner][n] for n in nodes}):
             left.add_linear(slots.there(cluster.domains[inner][domain].nodes, 0))
-            for variable, taken in slots.taken.get((inner, domain), ()):
-                left.add(variable, -taken[0])
+            left.add_linear(slots.housed((inner, domain)), -1)
         return left
 
     def unsure(self, demand: Demand) -> bool:

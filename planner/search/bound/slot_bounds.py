@@ -43,9 +43,8 @@ SHORT_OF = 50
 class SlotSearch:
     """The search with the slots of one ledger's instance, once they are built.
 
-    ``improved``: a plan that is better where nothing else can be. ``follows``: whether plans follow the
-    program: where rules that it leaves out decide who runs, they do not. Without a program, because it
-    was not asked for or the budget ended meanwhile, nothing is found.
+    ``improved``: a plan that is better where nothing else can be. Without a program, because it was not
+    asked for or the budget ended meanwhile, nothing is found.
     """
 
     ledger: Ledger
@@ -56,7 +55,6 @@ class SlotSearch:
     _problem: SlotProblem | None = None
     _narrowed: dict[int, Narrowed] = field(default_factory=dict)
     _answered: dict[int, tuple[tuple[int, ...], bool]] = field(default_factory=dict)
-    follows: bool = False
 
     def build(self) -> None:
         ledger, budget = self.ledger, self.budget
@@ -196,21 +194,10 @@ class SlotSearch:
         if self._problem is not None:
             self._prove(self._problem, len(self.ledger.tiers))
 
-    def begin(self, fill: Improvement) -> None:
-        """Solve one tier after the other as long as plans, filled up, reach the bounds."""
-        ledger = self.ledger
-        for position in range(len(ledger.tiers)):
-            short = position and not ledger.proven(position - 1)
-            if self._problem is None or self.budget.exhausted() or short:
-                break
-            self._prove(self._problem, position + 1, fill)
-        ledger.reopen()
-
     def _prove(
         self,
         problem: SlotProblem,
         last: int,
-        fill: Improvement | None = None,
         *,
         rough: bool = False,
         aside: OpenGoals | None = None,
@@ -221,7 +208,7 @@ class SlotSearch:
             self.budget,
             self.progress,
             last,
-            fill or self._improved,
+            self._improved,
             rough=rough,
             aside=aside,
             start=problem.latest,
@@ -230,7 +217,7 @@ class SlotSearch:
         ).run()
 
     def aim(self) -> None:
-        """Offer the plan of the chain; see whether it has what was promised about who runs."""
+        """Offer the plan of the chain."""
         ledger, problem = self.ledger, self._problem
         if problem is None:
             return
@@ -241,18 +228,11 @@ class SlotSearch:
         ]
         chain = Chain(problem, stated, self.budget)
         if all(ledger.proven(position) for group in chain.groups for position, _, _ in group):
-            self.follows = True
             return
-        solution = chain.solution()
-        if not solution:
-            return
-        plan = problem.decode(solution)
-        ledger.offer(plan)
-        ledger.offer(self._improved(plan))
-        running = (one for own in chain.groups if own[0][1].row.fused for one in own)
-        promised = [(p, one.value(solution)) for p, _, one in running]
-        values = ledger.incumbent.values
-        self.follows = all(SHORT_OF * values[p] >= (SHORT_OF - 1) * best for p, best in promised)
+        if solution := chain.solution():
+            plan = problem.decode(solution)
+            ledger.offer(plan)
+            ledger.offer(self._improved(plan))
 
     def renew(self, first: int = 0, *, exact: bool = True) -> None:
         """Bound the tiers from this one on by LPs, for plans that keep the earlier ones as they are."""

@@ -36,7 +36,7 @@ from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.start.homes import settle_in
 
 BITS = 8
-"""A tier weighs that many times two more than the next one of a weighted objective."""
+"""A tier weighs that many times two more than the next one of a weighted objective, at most."""
 
 RESOLUTION = 60
 """Bits of the weight of the first tier: coefficients of the last ones must not become 0."""
@@ -316,10 +316,10 @@ def _rounded_up(values: Iterable[float]) -> tuple[int, ...]:
 
 def _weighted(program: Program, tiers: Sequence[Stated]) -> Linear:
     """An objective to maximise in which a tier's range weighs far more than those of the tiers after it."""
-    total = Linear()
+    total, bits = Linear(), min(BITS, RESOLUTION // len(tiers))
     for place, (_, tier, expression) in enumerate(tiers):
         extent = program.bound_above(expression) - program.bound_below(expression)
-        weight = (1 if tier.sense == "max" else -1) * (1 << RESOLUTION - BITS * place)
+        weight = (1 if tier.sense == "max" else -1) * (1 << RESOLUTION - bits * place)
         for variable, coefficient in expression.terms.items():
             total.add(variable, coefficient * weight // max(1, extent))
     return total

@@ -16,11 +16,15 @@ from models.instance.solution import GangDecision, PodPlacement
 from models.program.demand_builder import remaining_demand
 from models.program.linear_program import Question
 from models.rules.giving_way import claim, released, takes, unjustified, unjustified_victims
+from models.values.tier_values import GangValue
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.start.greedy import place, value_with
 
 MAX_PARTNERS = 40
 """Nodes, and gangs, with which one is exchanged by way of trial."""
+
+MAX_EXCHANGES = 1000
+"""Exchanges that are tried at most for a plan."""
 
 Target = Mapping[int, frozenset[int]]
 """By gang, the nodes to which its pods go that came to those of others."""
@@ -57,6 +61,8 @@ class _Exchange:
         nodes = len(instance.cluster.nodes)
         self._domains = np.array(instance.cluster.domain_of).reshape(-1, nodes)
         self._victims: dict[int, list[int]] = {}
+        self._left = MAX_EXCHANGES
+        self._values: dict[tuple[int, Sequence[PodPlacement]], GangValue] = {}
         for victim, own in self._cleared.items():
             for n in own:
                 self._victims.setdefault(n, []).append(victim)
@@ -79,6 +85,9 @@ class _Exchange:
             if self._ended():
                 break
             for target in self._ways(victim, n):
+                self._left -= 1
+                if self._left < 0 or self._ended():
+                    return ()
                 nodes = frozenset({n}).union(*target.values())
                 wrong, mark = self._wrong(nodes), self._space.mark()
                 changed, still = self._exchange(target, nodes, worse=worse), self._wrong(nodes)
@@ -102,7 +111,7 @@ class _Exchange:
         """
         space, leaving = self._space, {*self._arrivals(nodes)}
         before = {gang: space.pods[gang] for gang in target}
-        values = {gang: value_with(space, gang, pods) for gang, pods in before.items()}
+        values = {gang: self._value(gang, pods) for gang, pods in before.items()}
         for gang, pods in before.items():
             space.set(gang, (pod for pod in pods if (gang, pod) not in leaving))
         for gang, to in target.items():
@@ -112,10 +121,16 @@ class _Exchange:
                 return False
             space.set(gang, (*kept, *placed))
         for gang, old in values.items():
-            new = value_with(space, gang, space.pods[gang])
+            new = self._value(gang, space.pods[gang])
             if new.speed < old.speed or not (worse or all(map(le, new.domains, old.domains))):
                 return False
         return True
+
+    def _value(self, gang: int, pods: tuple[PodPlacement, ...]) -> GangValue:
+        """What a gang has with these pods; once, since it takes long for groups of GPUs."""
+        if (gang, pods) not in self._values:
+            self._values[gang, pods] = value_with(self._space, gang, pods)
+        return self._values[gang, pods]
 
     def _ways(self, victim: int, n: int) -> Iterator[Target]:
         """Exchanges with the nearest nodes, or gangs like one here, so that the victim is stopped for one."""

@@ -26,11 +26,11 @@ def hold_nodes(instance: Instance, base: Decisions, budget: Budget) -> tuple[Ins
     reserved, plan = in_turn(instance, base, budget)
     if not reserved:
         return instance, base
-    held = replace(instance, reserved=reserved)
+    held = instance.with_reserved(reserved)
     if Ledger(held, base).keeps_rules(plan):
         return held, plan
     later = tuple(one for one in reserved if one.start > instance.now)
-    return replace(instance, reserved=later), base
+    return instance.with_reserved(later), base
 
 
 def plan_in_turn(

@@ -143,7 +143,7 @@ class _Finder:
         self._rules, self._budget = rules, budget
         self._started = time.monotonic()
         self._until = self._started + max(LEAST_S, SHARE * budget.seconds_left())
-        self._instance = replace(instance, reserved=())
+        self._instance = instance.with_reserved(())
         self._gangs, self.decisions = instance.gangs, list(decisions)
         self._places = [queue_place(instance, gang) for gang in instance.gangs]
         self._space = FreeSpace(self._instance, decisions)

@@ -10,16 +10,20 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
+from models.instance.instance import Instance
 from models.instance.solution import GangDecision, placed
 from models.program.base_state import base_decisions
+from models.program.linear_program import integers
 from models.program.slots.slot_program import SlotModel
 from models.program.slots.slot_rooms import Mode, Piece
-from models.queues.reservations import due
+from models.queues.reservations import due, overtaken
 from models.rules.demands import Demand
 from planner.search.budget import Budget
+from planner.search.free_arrays import IntArray
 from planner.search.free_space import FreeSpace
 from planner.search.start.flow_places import FlowPlaces
 from planner.search.start.greedy import Placing, admit, place, placements, queue, queue_key
@@ -46,9 +50,10 @@ def settle_in(
         if decisions[gang].decision == "preempt":
             space.set(gang, placed(instance.gangs[gang], mode.option.demand.stays))
     _keep_spares(model, values, space)
+    space.arrays.favour(_uses(instance, chosen.values()))
     homes = _Homes(model, values, space)
     coming = sorted(map(homes.settler, chosen.values()), key=lambda one: one.key)
-    beyond = _faster(model, chosen) if model.parts else {}
+    beyond = _left_to_others(model, chosen)
     for settler in coming:
         mode, moves = settler.mode, settler.mode.option.effect.moved
         if mode.shape is None and not moves:
@@ -85,10 +90,25 @@ def _start(space: FreeSpace, chosen: Container[int], budget: Budget) -> None:
         admit(space, demand)
 
 
-def _faster(model: SlotModel, chosen: Mapping[int, Mode]) -> dict[int, frozenset[int]]:
-    """By gang, nodes on which it would be faster than in the solution: others or parts need their GPUs."""
-    found = dict[int, frozenset[int]]()
-    for mode in model.modes:
+def _uses(instance: Instance, modes: Iterable[Mode]) -> IntArray:
+    """By node, GPUs of those that may come there: it is left to those who may have no others."""
+    found = np.zeros(len(instance.cluster.nodes), np.int64)
+    for mode in modes:
+        for role in mode.option.demand.gpu_roles:
+            found[integers(role.nodes)] += role.gpus * role.count
+    return found
+
+
+def _left_to_others(model: SlotModel, chosen: Mapping[int, Mode]) -> dict[int, frozenset[int]]:
+    """By gang, nodes that it takes last.
+
+    Those on which it would be faster than in the solution, since others or parts need their GPUs, and
+    those of holders that it overtakes.
+    """
+    gangs = model.instance.gangs
+    ahead = ((gang, overtaken(model.instance, gangs[gang])) for gang in chosen)
+    found = {gang: nodes for gang, nodes in ahead if nodes}
+    for mode in model.modes if model.parts else ():
         gang = mode.option.demand.gang
         if mode.shape is not None and gang in chosen and mode.speed > chosen[gang].speed:
             nodes = frozenset[int]().union(*(r.nodes for r in mode.option.demand.gpu_roles))
@@ -204,7 +224,7 @@ class _Settler:
         gang = model.instance.gangs[demand.gang]
         waits = gang.key not in due(model.instance)  # those whose turn has come have to start
         place = not taken, level < 0, -largest, -level
-        phase = 3 * (not taken)
+        phase, held = 3 * (not taken), len(demand.gpu_nodes)
         self.on_set = mode.shape is not None and mode.shape.inside is not None
         if self.on_set and model.meshes:  # sets are chosen of what gangs on whole servers leave
             nodes = model.instance.cluster.nodes
@@ -212,7 +232,7 @@ class _Settler:
             apart = 0 if whole else 1 if model.scattered(mode) else 3
             phase = 2 if alone and demand.gpus > 1 else apart
         self.on_set &= phase in (1, 2)
-        self.key = phase, *place, waits, -gang.priority, -demand.gpus, demand.gang
+        self.key = phase, *place, waits, held, -gang.priority, -demand.gpus, demand.gang
 
 
 class _Homes:
@@ -224,11 +244,14 @@ class _Homes:
         flow, spread, known = model.flow, model.spread, len(values)
         self.flow = FlowPlaces(flow, values, space) if flow and known >= flow.variables else None
         self._left = {path: _values(homes, values) for path, homes in model.homes.items()}
-        self._loose = _values(model.loose, values)
+        self._loose = [(model.everywhere, _values(model.loose, values))]
+        self._loose += [(nodes, _values(own, values)) for nodes, own in model.loose_of.items()]
         self._spread = spread.pods(values) if spread and known >= spread.variables else {}
-        for own in {id(own): own for own in self._spread.values()}.values():
-            for domain, slots in own.items():
-                _take(self._loose, domain, slots)
+        shared = {id(own): (m, own) for m in model.modes if (own := self._spread.get(id(m)))}
+        for mode, taken in shared.values():
+            for (nodes, pool), (domain, slots) in product(self._loose, taken.items()):
+                if mode.option.demand.gpu_nodes <= nodes:
+                    _take(pool, domain, slots)
 
     def settler(self, mode: Mode) -> _Settler:
         """Give the gang the domains of its pieces."""
@@ -251,6 +274,8 @@ class _Homes:
         self, path: tuple[Piece, ...], inside: frozenset[int] | None = None
     ) -> tuple[set[int], int]:
         """The nodes of a domain for a piece, or of those of its parts; and the narrowest level of these."""
+        if path[-1].even:
+            return self._take_evenly(path, inside), path[-1].level
         if path[-1].least:
             return self._take_shares(path, inside), path[-1].level
         piece, left, cluster = path[-1], self._left[path], self._model.instance.cluster
@@ -292,6 +317,38 @@ class _Homes:
                 found.update(domains[d].nodes)
         return found
 
+    def _take_evenly(self, path: tuple[Piece, ...], inside: frozenset[int] | None) -> set[int]:
+        """The nodes of several domains for as many pods of a piece in each, or one more."""
+        domains, found = self._model.instance.cluster.domains[path[-1].level], set[int]()
+        for least in range(1, 1 + path[-1].pods):
+            piece, left = replace(path[-1], least=least), list[dict[int, int]]()
+            for pods in (least, least + 1):
+                known = self._left.get((*path[:-1], piece, piece.of_pods(pods)), {})
+                left.append(
+                    {d: n for d, n in known.items() if not inside or domains[d].nodes[0] in inside}
+                )
+            few, more = (sum(own.values()) for own in left)
+            gangs = (few * least + more * (least + 1)) / piece.pods
+            ways = [
+                (sets, larger)
+                for larger in range(more + 1)
+                for sets in range(few + 1)
+                if sets * least + larger * (least + 1) == piece.pods
+            ]
+            if not ways:
+                continue
+            asked = [*min(ways, key=lambda way: abs(way[1] * gangs - more))]
+            both = Counter(left[0]) + Counter(left[1])
+            for d in sorted(both, key=lambda d: (-both[d], d)):  # all gangs need those with most
+                one = next((one for one in (1, 0) if asked[one] and left[one].get(d)), None)
+                if one is not None:
+                    asked[one] -= 1
+                    _take(self._left[*path[:-1], piece, piece.of_pods(least + one)], d, 1)
+                    self._shares[d] += (least + one) * piece.of_pods(1).slots[0]
+                    found.update(domains[d].nodes)
+            break
+        return found
+
     def place(self, settler: _Settler, faster: frozenset[int] | None) -> bool:
         """Place a gang on a set of GPUs, or at home or anywhere; ``faster``: see ``_place``."""
         mode, space, gang = settler.mode, self._space, settler.mode.option.demand.gang
@@ -321,14 +378,20 @@ class _Homes:
         cluster, found, left = self._model.instance.cluster, set[int](), settler.loose
         of, demand = cluster.domain_of[cluster.node_level - 1], settler.mode.option.demand
         inside = None if settler.domains is None else {of[n] for n in settler.domains}
-        own, pool = self._spread.get(id(settler.mode), {}), self._loose
-        for slots in (own, pool):
-            open_ = [d for d in slots if inside is None or d in inside]
+        own = self._spread.get(id(settler.mode), {})
+        within = [pool for nodes, pool in self._loose if demand.gpu_nodes <= nodes]
+        others = [pool for nodes, pool in self._loose if not demand.gpu_nodes <= nodes]
+        for pools in ([own], within):
+            open_ = [d for d in pools[0] if inside is None or d in inside]
             for domain in sorted(open_):
-                taken = min(left, slots[domain])
-                if taken:
+                most = min(pool.get(domain, 0) for pool in pools)
+                if pools is within:  # the rest is for those that are held to fewer nodes
+                    most -= max((pool.get(domain, 0) for pool in others), default=0)
+                taken = min(left, most)
+                if taken > 0:
                     found |= self._open_nodes(demand, domain, taken)
-                    _take(slots, domain, taken)
+                    for pool in pools:
+                        _take(pool, domain, taken)
                     left -= taken
         return settler.domains if left else frozenset(found)
 
@@ -339,8 +402,8 @@ class _Homes:
         if self._space.closed.active:
             demand = self._space.closed.narrowed(demand)
         free, found = self._space.arrays.free[nodes] // unit, set[int]()
-        last = self._space.arrays.last[nodes]
-        for at in np.lexsort((-free, last)).tolist():
+        arrays = self._space.arrays
+        for at in np.lexsort((-free, arrays.order[nodes], arrays.last[nodes])).tolist():
             if slots <= 0:
                 break
             if free[at] and nodes[at] in demand.gpu_roles[0].nodes:
