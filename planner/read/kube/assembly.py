@@ -201,7 +201,6 @@ def _left_out(pods: Sequence[KubePod], expected: Mapping[str, int]) -> dict[str,
 def _named_nodes(
     objects: Objects, policy: Policy, remarks: Remarks, expected: Sequence[KubeObject]
 ) -> list[KubeNode]:
-    """Nodes whose name is valid in a plan."""
     found = []
     for node in read_nodes(objects, policy.kubernetes, remarks, expected):
         if is_name(node.name):

@@ -141,7 +141,6 @@ class GangBuilder:
         )
 
     def _name(self, gang: KubeGang) -> str:
-        """The name of a gang in the plan."""
         if gang not in self._named:
             own = distinct(clean(gang.name), self._names[clean(gang.namespace or "default")])
             if own != gang.name:
@@ -152,7 +151,6 @@ class GangBuilder:
     def _topology(
         self, gang: KubeGang, asking: KubeGang | KubeRole
     ) -> tuple[int | None, int | None]:
-        """The levels that a gang, or a role of it, requires and prefers."""
         required, preferred = map(self.levels.resolve, (asking.required, asking.preferred))
         if preferred is None and (ask := asking.preferred) is not None:
             what = f"prefers level {ask}, {self.levels.why_not(ask)}; the preference is ignored"
@@ -497,7 +495,6 @@ def role_requests(role: KubeRole) -> dict[str, int]:
 
 
 def _unfinished(role: KubeRole) -> list[dict[str, int]]:
-    """The requests of its unfinished pods."""
     pods = [pod for _, pod in role.members]
     return [pod.requests for pod in pods if pod.finished is None] or [
         pod.requests for pod in pods[:1]
@@ -505,13 +502,11 @@ def _unfinished(role: KubeRole) -> list[dict[str, int]]:
 
 
 def _is_uneven(role: KubeRole) -> bool:
-    """Whether pods of the role with room request different amounts."""
     there = [pod.requests for _, pod in role.members if pod.holds_room]
     return any(one != there[0] for one in there)
 
 
 def _volumes(waiting: Sequence[KubePod]) -> list[str]:
-    """What the volumes of these pods need first."""
     found = dict.fromkeys(words for pod in waiting for words in pod.waits_for)
     shown = shown_of(len(found), _SHOWN)
     more = len(found) - shown

@@ -229,7 +229,6 @@ class Kind:
 
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
-    """The words of each first line, and the lines below it."""
     text = re.sub(r"(?m)^#.*$", "", table).strip()
     for row in re.split(r"\n(?=\S)", text) if text else ():
         head, _, fields = row.partition("\n")

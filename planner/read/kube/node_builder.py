@@ -204,7 +204,6 @@ class NodeBuilder:
         )
 
     def _gpus(self, node: KubeNode, model: ServerModel, use: Use) -> dict[str, Any]:
-        """The fields of its GPUs."""
         if model.nvlink_domain_nodes > 1:
             self.joined.add(node.name)
         sick = {gpu for gpu in node.sick if gpu < model.gpus}

@@ -153,12 +153,14 @@ class ObjectReducer:
 
 def _interned(value: Any) -> Any:  # noqa: ANN401
     """An equal value whose texts are those of other objects, too."""
-    match value:
-        case str():
-            return intern(value) if len(value) <= SHORT else value
-        case dict():
-            return {intern(name): _interned(inner) for name, inner in value.items()}
-        case list():
-            return [_interned(inner) for inner in value]
-        case _:
-            return value
+    kind = type(value)
+    if kind is str:
+        return intern(value) if len(value) <= SHORT else value
+    if kind is dict:
+        return {
+            intern(name): intern(inner)
+            if type(inner) is str and len(inner) <= SHORT
+            else _interned(inner)
+            for name, inner in value.items()
+        }
+    return list(map(_interned, value)) if kind is list else value

@@ -195,7 +195,6 @@ def belongs_to_nothing(pod: Tree) -> bool:
 
 
 def _owner(references: Iterable[Tree]) -> Owner | None:
-    """The reference marked as controller, else the first one that is whole."""
     found = None
     for reference in references:
         kind, name, uid = (text(reference, field_) for field_ in ("kind", "name", "uid"))

@@ -1,6 +1,6 @@
 """Rules of gangs about their own pods: as named sets of whole roles, and over which level.
 
-What a document cannot say as kube-scheduler means it is said more strictly, or holds the gang; nothing is
+What a plan cannot say as kube-scheduler means it is said more strictly, or holds the gang; nothing is
 said more loosely. A rule about pods outside of its gang holds the gang.
 """
 
@@ -53,8 +53,6 @@ UNEQUAL = "pods of role {role} have different rules about other pods"
 NO_LABEL = "over {key}, a label that no node has"
 NO_LEVEL = "over {key}, {why}"
 OTHER_DOMAINS = "over {key}, whose values are not the domains of level {level}"
-OUTSIDE = "that selects pods outside of its gang"
-SOME_PODS = "that selects some pods of a role only"
 TOO_MANY = (
     f"rules about other pods that select more than {MAX_MEMBERS:,} roles, counted for each rule"
 )
@@ -183,12 +181,12 @@ class PodSets:
         """The roles of its gang that a rule is about; none if it is not just about these."""
         selected, gang = self._selected[rule.selector], id(one.gang)
         if selected & ~self._of_gang[gang]:
-            one.problems[rule.kind.problem(OUTSIDE)] = None
+            one.problems[rule.kind.problem("that selects pods outside of its gang")] = None
             return ()
         kinds = set(bits(selected))
         roles = {role[1] for kind in kinds for role in self._roles[kind] if role}
         if any(not self._kinds[gang, number] <= kinds for number in roles):
-            one.problems[rule.kind.problem(SOME_PODS)] = None
+            one.problems[rule.kind.problem("that selects some pods of a role only")] = None
         return tuple(sorted(roles))
 
     def _over(self, one: RuledRole, rule: PodRule) -> int | None:
@@ -280,7 +278,7 @@ class PodSets:
                 else:
                     one.role.anti_affinity[NextTo(rule.level, about)] = None
 
-    # Spreads: kube-scheduler counts nodes that the documents may not have, and the other way round
+    # Spreads: kube-scheduler counts nodes that the plan may not have, and the other way round
 
     def _fit(self, one: RuledRole, partial: Collection[str]) -> None:
         """Keep a role to nodes with the labels of its domains, and its spreads to what both know."""
@@ -300,9 +298,9 @@ class PodSets:
             one.hold()
 
     def _knows_less(self, one: RuledRole, rule: RoleRule, meant: int, planned: int) -> bool:
-        """Whether the document knows less of the domains than kube-scheduler."""
+        """Whether the plan knows less of the domains than kube-scheduler."""
         waits = not one.model.gpus and any(pod.to_place for pod in one.pods)
-        sure = self._masks.all if waits else self._masks.installed  # in the document of the cluster
+        sure = self._masks.all if waits else self._masks.installed  # in the plan
         masks = self._masks.by_value(rule.stated.key).values()
         likely = self._masks.all if self._without_gpus else sure
         unlike = meant & ~planned or planned & ~meant & likely
@@ -329,14 +327,12 @@ class PodSets:
         return found
 
     def _planned(self, model: KubePod, partial: Collection[str]) -> int:
-        """Nodes that match the selector and the affinity of the role as its document has them."""
         found, name = self._masks.matching(model.selector, model.affinity), model.gpu_resource
         if name is not None and name in partial and (model.gpus or model.part):
             found &= union(1 << n for n, node in enumerate(self._nodes) if name in node.gpu_names)
         return found
 
     def _reach(self, gang: KubeGang, roles: Iterable[int], partial: Collection[str]) -> int:
-        """Nodes where pods of these roles are, or may be placed."""
         found = 0
         for number in roles:
             role = gang.roles[number]

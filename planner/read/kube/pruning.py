@@ -113,7 +113,6 @@ def _selection(words: Iterator[str], fragments: Mapping[str, str]) -> Selection:
 
 
 def _joined(before: Selection, more: Selection) -> Selection:
-    """Both selections; fields of one name have the fields of both."""
     found = before | more
     for name in before.keys() & more.keys():
         known, added = before[name].of, more[name].of
@@ -146,7 +145,6 @@ class Pruner:
         return partial(self._record, selection(fields, self._fragments))
 
     def _kept(self, field: Field, value: Any) -> Any:  # noqa: ANN401  # trees of JSON have no narrower type
-        """What is kept of the value of a field."""
         match field.shape:
             case None:
                 return self._one(field, value)

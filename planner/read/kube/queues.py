@@ -42,7 +42,6 @@ FINEST = 1000
 TOO_MANY = (
     f"is one of more than {MAX_QUOTAS:,} queues; it is left out, and limits and promises nothing"
 )
-REPLACED = "a Queue document has its name and counts instead"
 RENAMED = "another queue has its name; it is named {} in the plan"
 CIRCLE = "is below itself; its parent is ignored"
 TOO_DEEP = f"is below more than {MAX_DEPTH} queues; its parent is ignored"
@@ -197,7 +196,7 @@ def _set_name(quota: Quota, key: Key, found: Quotas, taken: set[str]) -> None:
     """Another name if its own is taken, unless the Queue document of that name counts instead."""
     if quota.name in found.own and quota.replaceable:
         found.replaced.add(key)
-        found.sources.remarks.add(quota.subject, REPLACED)
+        found.sources.remarks.add(quota.subject, "a Queue document has its name and counts instead")
     elif quota.name in taken:
         quota.name = distinct(quota.other_name[:200], taken)
         found.sources.remarks.add(quota.subject, RENAMED.format(quota.name))
@@ -245,7 +244,6 @@ class _Models:
 
     @cached_property
     def _known(self) -> list[tuple[dict[str, str], str]]:
-        """Labels and GPU model of each node with GPUs."""
         quiet = Remarks()  # what is odd about a node is said where it is read for the plan
         models = ((one, server_model(one, self._policy, self._find, quiet)) for one in self._nodes)
         return [(one.labels, slug(model.gpu)) for one, model in models if model is not None]

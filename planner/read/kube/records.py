@@ -215,8 +215,6 @@ class MigKind:
 
 
 class _Read:
-    """What a node or a pod has of its object."""
-
     __slots__ = ()
     object: KubeObject
 

@@ -42,7 +42,6 @@ def planned_profile(node: KubeNode, instance: Device) -> bool:
     return board is None or board.profile(instance.profile or "") is not None
 
 
-SHARED_PART = "a resource claim for a part of a GPU that several pods share"
 _OWNER_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 _MAX_DEVICES = 100_000
 _WAITING = (None, "Pending")
@@ -324,7 +323,7 @@ class Claims:
         result.add(requests)
         shared = self.users(claim) > 1 if claim else entry in self.of_group(pod)
         if requests.instances and shared:
-            result.problems[SHARED_PART] = None
+            result.problems["a resource claim for a part of a GPU that several pods share"] = None
 
     def claim_of(self, pod: KubeObject, entry: Tree) -> KubeObject | None:
         """The claim of an entry: named, stated in the status, or owned by the pod."""
@@ -384,7 +383,6 @@ class Claims:
         return True
 
     def _read_requests(self, spec: Tree) -> ClaimedGpus:
-        """What a claim without an allocation, or a template, requests."""
         result, gpus = ClaimedGpus(), False
         for request in objects(spec, "devices", "requests"):
             choices = objects(request, "firstAvailable")
@@ -443,7 +441,6 @@ def claim_name(pod: Tree, entry: Tree) -> str | None:
 
 
 def _node_of(claim: KubeObject, result: ClaimedGpus) -> str | None:
-    """The node an allocation ties its pods to."""
     for node in (held.node for held in result.held.values() if held.node is not None):
         return node
     for term in objects(claim.tree, "status", "allocation", "nodeSelector", "nodeSelectorTerms"):

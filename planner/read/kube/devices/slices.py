@@ -158,7 +158,6 @@ def read_slices(
 
 
 def _pools(objects_: Objects) -> dict[tuple[str, str], list[KubeObject]]:
-    """Slices of the newest generation of each pool of GPUs, by driver and pool name."""
     pools: dict[tuple[str, str], tuple[int, list[KubeObject]]] = {}
     for one in objects_.of("ResourceSlice", GROUP):
         driver = text(one.tree, "spec", "driver")

@@ -149,7 +149,7 @@ class GpuSystem:
     counter: str | None = None
     beside: Callable[[Mapping[str, int], int], bool] = lambda *_: False
     alone: Callable[[Mapping[str, int], Mapping[str, str]], Ask | None] = lambda *_: None
-    asks: Callable[[KubeObject], bool] = lambda _: False
+    asks: Callable[[KubeObject], bool] | None = None
     part: Callable[[Ask, KubeObject, str], Ask | None] = lambda *_: None
     held: Callable[[Part, Mapping[str, str], int | None], Part] = lambda part, *_: part
     instance: Callable[
@@ -159,7 +159,7 @@ class GpuSystem:
     missing: Callable[
         [KubePod, Ask, Collection[Group], KubernetesPolicy], tuple[str, ...] | None
     ] = lambda *_: None
-    groups: Callable[[KubeObject], Iterable[Group]] = lambda _: ()
+    groups: Callable[[KubeObject], Iterable[Group]] | None = None
     shares: Callable[[KubePod], tuple[Share, ...] | None] = lambda _: None
     chosen: Callable[[Mapping[str, str], KubeNode, int], tuple[int, ...] | None] = lambda *_: None
     is_empty: Callable[[KubePod], bool] = lambda _: False

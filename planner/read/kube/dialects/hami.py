@@ -58,7 +58,6 @@ _RESOURCES = {
 
 NO_PROFILE = "more GPU memory than any MIG profile of the nodes has"
 SEVERAL_PROFILES = "GPU memory for which nodes have different MIG profiles"
-NO_MEMORY = "a MIG instance without memory in MiB"
 PREFERRED = "a preference of MIG profiles"
 SEVERAL = "parts of GPUs in several containers of one pod"
 
@@ -133,7 +132,6 @@ def _cards(written: str, *, volcano: bool) -> Iterator[Card]:
 
 
 def _fields(written: str) -> Iterator[list[str]]:
-    """Those of each card."""
     for entry in written.split(":"):
         if entry.strip():
             yield [field.strip() for field in entry.split(",")]
@@ -317,7 +315,7 @@ def _instance(
         if several or _asking(GPUMEM, pod.object, "initContainers"):
             problem = SEVERAL
         elif not memory:
-            problem = NO_MEMORY
+            problem = "a MIG instance without memory in MiB"
         elif pod.annotations.get(PREFERENCE) is not None:
             problem = PREFERRED
         elif len(profiles) != 1:

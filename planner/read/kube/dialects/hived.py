@@ -66,7 +66,6 @@ def isolation(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...]
 
 
 def _in_spec(pattern: re.Pattern[str], annotations: Mapping[str, str]) -> str | None:
-    """What a pattern finds in the scheduling spec."""
     spec = base.annotation(annotations, SPEC)
     found = None if spec is None or len(spec) > base.MAX_ANNOTATION else pattern.search(spec)
     return None if found is None else found.group(1)

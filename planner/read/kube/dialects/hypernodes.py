@@ -61,7 +61,6 @@ def read_tiers(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -
 
 
 def _by_tier(gathered: Objects, remarks: Remarks) -> dict[int, list[KubeObject]]:
-    """The HyperNodes of the lowest tiers."""
     by_tier: dict[int, list[KubeObject]] = {}
     for one in gathered.of("HyperNode", GROUP):
         tier = whole(one.tree, "spec", "tier")

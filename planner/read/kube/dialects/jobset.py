@@ -51,7 +51,6 @@ def describe(of: base.Controlled) -> base.Controller:
 
 
 def _torch_range(train: KubeObject | None, api: Objects) -> ReplicaRange | None:
-    """The elastic range of the nodes of a TrainJob: its runtime has it."""
     if train is None:
         return None
     kind, name = (text(train.tree, "spec", "runtimeRef", field) for field in ("kind", "name"))

@@ -30,6 +30,7 @@ from planner.read.kube.dialects.quotas import (
     QuotaReader,
     QuotaSources,
     find_by_name,
+    quota,
     weight,
 )
 from planner.read.kube.lookup import Tree, mapping, number, objects, text, whole
@@ -54,6 +55,7 @@ SEGMENT_SIZE = "kai.scheduler/segment-size"
 SEGMENT_REQUIRED = "kai.scheduler/segment-topology-required-placement"
 RESERVED = "run.ai/reserve_for_gpu_index"
 GPU_GROUP = "runai-gpu-group"
+_GROUPS = f"{GPU_GROUP}/"
 _UUID = "GPU-"
 FRACTION, MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
 """Annotations that ask for a part of a GPU, and of how many."""
@@ -125,7 +127,6 @@ def describe(of: base.Grouped) -> base.PodGroup:
 
 
 def _under(own: str | None, name: str, subgroups: dict[str, Tree]) -> bool:
-    """Whether a sub-group is the named one or below it."""
     for _ in range(_MAX_DEPTH):
         if own == name:
             return True
@@ -148,7 +149,6 @@ def _levels(
 
 
 def _level(topology: str | None, name: str | None, api: Objects) -> LevelAsk | None:
-    """The level of that name or alias."""
     if not name:
         return None
     made = api.named("kai.scheduler", "Topology", "", topology) if topology else None
@@ -187,7 +187,6 @@ def _asks(amounts: Mapping[str, int], annotations: Mapping[str, str]) -> Ask | N
 
 
 def _shares(pod: KubeObject) -> bool:
-    """Whether a pod of KAI asks for a part of a GPU."""
     asks = FRACTION in pod.annotations or MEMORY in pod.annotations
     return asks and text(pod.tree, "spec", "schedulerName") in SCHEDULERS
 
@@ -260,25 +259,22 @@ def is_empty_reservation(pod: KubePod) -> bool:
 def gpu_groups(pod: KubeObject) -> tuple[Group, ...]:
     """Groups of fraction pods that a pod belongs to: each shares one GPU."""
     own, labels = "" if pod.namespace in RESERVATIONS else pod.namespace, pod.labels
-    found = {labels[GPU_GROUP]: None} if labels.get(GPU_GROUP) else {}
-    prefix = GPU_GROUP + "/"
-    more = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
-    return tuple((own, group) for group in found | dict.fromkeys(more))
+    found = [labels[GPU_GROUP]] if labels.get(GPU_GROUP) else []
+    found += sorted(key[len(_GROUPS) :] for key in labels if key.startswith(_GROUPS))
+    return tuple((own, group) for group in dict.fromkeys(found))
 
 
 def read_queues(sources: QuotaSources) -> Iterable[Quota]:
     """KAI's queues. A quota or a limit of -1 has no end: such a quota promises every GPU there is."""
     for made in sources.api.of("Queue", GROUP):
         gpu = mapping(made.tree, "spec", "resources", "gpu")
-        quota, limit = gpu.get("quota"), gpu.get("limit")
-        promised = None if quota in (None, UNLIMITED) else sources.whole(quota, made.where)
-        yield Quota(
-            made.name,
-            made.name,
-            f"{made.name}.kai",
-            made.where,
+        kept, limit = gpu.get("quota"), gpu.get("limit")
+        promised = None if kept in (None, UNLIMITED) else sources.whole(kept, made.where)
+        yield quota(
+            made,
+            "kai",
             parent=text(made.tree, "spec", "parentQueue"),
-            guarantee=Amount(sources.installed if quota == UNLIMITED else promised),
+            guarantee=Amount(sources.installed if kept == UNLIMITED else promised),
             limit=Amount(None if limit in (None, UNLIMITED) else sources.whole(limit, made.where)),
             weight=weight(gpu.get("overQuotaWeight")),
         )

@@ -13,7 +13,6 @@ from planner.read.kube.records import KubeObject, LevelAsk, Objects, once
 
 GROUP = "scheduling.k8s.io"
 COMPOSITE = "CompositePodGroup"
-SEVERAL_KEYS = "asks for several topology keys; only the first one counts"
 _MAX_DEPTH = 16
 
 
@@ -57,18 +56,16 @@ def _composites(api: Objects) -> dict[tuple[str, str | None], tuple[str, ...]]:
 
 
 def _policy(policy: Tree) -> tuple[bool, int | None]:
-    """Whether the pods start together, and how many at least."""
     if "basic" in policy and not mapping(policy, "gang"):
         return False, None
     return True, whole(policy, "gang", "minCount")
 
 
 def _required(spec: Tree, group: KubeObject, remarks: Remarks) -> LevelAsk | None:
-    """The level that all pods share."""
     entries = objects(spec, "schedulingConstraints", "topology")
     keys = [key for entry in entries if (key := text(entry, "key"))]
     if len(keys) > 1:
-        remarks.add(group.subject, SEVERAL_KEYS)
+        remarks.add(group.subject, "asks for several topology keys; only the first one counts")
     return LevelAsk(label=keys[0]) if keys else None
 
 
@@ -84,7 +81,6 @@ def _template(spec: Tree, namespace: str, api: Objects) -> Tree:
 
 
 def _outermost(group: KubeObject, api: Objects) -> str | None:
-    """The outermost composite group above it."""
     name = None
     above: KubeObject | None = group
     for _ in range(_MAX_DEPTH):

@@ -64,12 +64,8 @@ _KEYS = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES, PO
 _MAX_LAYERS = 3
 
 BOTH = "asks for a required and a preferred topology, which Kueue refuses; both count"
-FREE_AND_BOUND = "asks for a topology and for none, which Kueue refuses; the topology counts"
-NO_SIZE = "asks for slices without a size"
 NO_LEVEL = "asks for slices without a level"
 BAD_SLICES = "asks for slices in a form that cannot be read"
-DEEP_SLICES = "asks for more than three layers of slices, which Kueue refuses"
-NOT_NESTED = "asks for slices whose sizes do not divide each other"
 
 
 def describe(of: base.Grouped) -> base.PodGroup:
@@ -97,7 +93,7 @@ def _read(values: tuple[str | None, ...], job_size: int) -> base.Asked:
     if required and preferred:
         remarks.append(BOTH)
     if free is not None and free.lower() != "false" and (required or preferred):
-        remarks.append(FREE_AND_BOUND)
+        remarks.append("asks for a topology and for none, which Kueue refuses; the topology counts")
     slices, problem = _slices(level, size, layers, job_size)
     return base.Asked(
         LevelAsk(label=required) if required else None,
@@ -118,7 +114,7 @@ def _slices(
         return (), NO_LEVEL if size else None
     pods = number(size) if size is not None else job_size
     if not pods:
-        return (), NO_SIZE if size is None else BAD_SLICES
+        return (), "asks for slices without a size" if size is None else BAD_SLICES
     return (SliceAsk(pods, LevelAsk(label=level)),), None
 
 
@@ -128,7 +124,7 @@ def _layered(written: str) -> tuple[tuple[SliceAsk, ...], str | None]:
     if not isinstance(parsed, list) or not parsed:
         return (), BAD_SLICES
     if len(parsed) > _MAX_LAYERS:
-        return (), DEEP_SLICES
+        return (), "asks for more than three layers of slices, which Kueue refuses"
     found = []
     for entry in parsed:
         label, size = text(entry, "topology"), whole(entry, "size")
@@ -138,7 +134,7 @@ def _layered(written: str) -> tuple[tuple[SliceAsk, ...], str | None]:
             return (), BAD_SLICES
         found.append(SliceAsk(size, LevelAsk(label=label)))
     if any(wide.size % near.size for wide, near in zip(found, found[1:], strict=False)):
-        return (), NOT_NESTED
+        return (), "asks for slices whose sizes do not divide each other"
     return tuple(found), None
 
 

@@ -65,7 +65,6 @@ def requests(api: Objects) -> Iterator[base.PlacementRequest]:
 
 
 def _consumers(api: Objects) -> dict[base.PodKey, list[KubeObject]]:
-    """Pods by the request that they name."""
     found: dict[base.PodKey, list[KubeObject]] = defaultdict(list)
     for pod in api.of("Pod", ""):
         if (name := pod.annotations.get(CONSUMES)) is not None:

@@ -9,15 +9,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 from models.documents.base import MAX_GPUS
 from models.instance.queue import Amount
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, amount
-from planner.read.kube.records import KubeGang, Objects
-
-BAD_GPUS = "states an amount of GPUs that cannot be read; it is ignored"
-PART_OF_A_GPU = "states a fraction of a GPU; it is rounded down"
+from planner.read.kube.records import KubeGang, KubeObject, Objects
 
 
 @dataclass(slots=True)
@@ -40,6 +38,11 @@ class Quota:
     weight: Fraction = Fraction(1)
     strict: bool = False
     replaceable: bool = True
+
+
+def quota(made: KubeObject, system: str, **fields: Any) -> Quota:  # noqa: ANN401
+    """The queue of an object that is one, named as it."""
+    return Quota(made.name, made.name, f"{made.name}.{system}", made.where, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,10 @@ class QuotaSources:
         """GPUs of a number or a quantity; None, with a remark, for what is neither."""
         found = amount(written)
         if found is None:
-            self.remarks.add(subject, BAD_GPUS)
+            self.remarks.add(subject, "states an amount of GPUs that cannot be read; it is ignored")
             return None
         if found.denominator != 1:
-            self.remarks.add(subject, PART_OF_A_GPU)
+            self.remarks.add(subject, "states a fraction of a GPU; it is rounded down")
         return min(math.floor(found), MAX_GPUS)
 
 

@@ -40,7 +40,6 @@ def describe(of: base.Controlled) -> base.Controller:
 
 
 def _job_name(cluster: KubeObject | None, pods: Sequence[KubePod]) -> str | None:
-    """The RayJob that the cluster was made for."""
     if cluster is not None and cluster.owner is not None and cluster.owner.kind == JOB:
         return cluster.owner.name
     labels = cluster.labels if cluster is not None else next((pod.labels for pod in pods), {})

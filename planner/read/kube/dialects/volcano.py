@@ -16,6 +16,7 @@ from planner.read.kube.dialects.quotas import (
     QuotaReader,
     QuotaSources,
     find_by_name,
+    quota,
     weight,
 )
 from planner.read.kube.lookup import Tree, at, items, mapping, matches, number, objects, text, whole
@@ -45,7 +46,6 @@ NO_TOPOLOGY: Topology = (None, None, None)
 
 
 def _topology(tree: Tree, *path: str) -> Topology:
-    """The networkTopology below the path."""
     found = mapping(tree, *path)
     if not found:
         return NO_TOPOLOGY
@@ -120,7 +120,6 @@ def _kept_minimums(minimum: int | None, tasks: dict[str, int]) -> dict[str, int]
 
 
 def _group_of_pods(key: GroupKey, pods: Sequence[KubePod], remarks: Remarks) -> base.PodGroup:
-    """The group as the annotations of its pods describe it."""
     for pod in pods:
         required, preferred, odd = _annotated_topology(pod.annotations)
         if odd is not None:
@@ -225,11 +224,9 @@ def _queue(made: KubeObject, sources: QuotaSources, *, rooted: bool) -> Quota:
     deserved = sources.gpus(mapping(spec, "deserved"), made.where)
     promised = [gpus for gpus in (kept, deserved) if gpus is not None]
     parent = text(spec, "parent") or ROOT
-    return Quota(
-        made.name,
-        made.name,
-        f"{made.name}.volcano",
-        made.where,
+    return quota(
+        made,
+        "volcano",
         parent=None if made.name == ROOT or (parent == ROOT and not rooted) else parent,
         guarantee=Amount(max(promised, default=None)),
         limit=Amount(sources.gpus(mapping(spec, "capability"), made.where)),

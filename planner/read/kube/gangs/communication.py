@@ -100,7 +100,6 @@ def mark_parallel_roles(
 
 
 def _degrees(written: str) -> Parallelism:
-    """Degrees as ``tensor=8,pipeline=4``."""
     if len(written) > MAX_DEGREES:
         raise InvalidValueError("too long")
     pairs = [part.partition("=") for part in written.split(",")]

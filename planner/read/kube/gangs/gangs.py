@@ -45,10 +45,10 @@ from planner.read.kube.lookup import LONGEST, at, distinct, is_name, time_of
 from planner.read.kube.pods.placement import EXPECTED, deadline_s
 from planner.read.kube.pods.pods import bounded_priority
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
+from planner.read.kube.shares import beyond_share
 
 ALONE = "Pod"
 RENAMED = "another gang of its namespace has its name; its kind is appended"
-PRIORITIES = "its pods have different priorities; the lowest counts"
 
 CHECKPOINT = "gangplan.dev/last-checkpoint"
 RESIZE_AFTER = "gangplan.dev/resize-after"
@@ -64,7 +64,6 @@ MAX_BEYOND = 5_000
 """Waiting gangs beyond the limits of their namespaces that a plan still lists."""
 
 LATE = f"annotation {CHECKPOINT} is later than any time of the cluster; it counts as the latest one"
-LATE_HINT = "state the time: --now, or `now` in a Policy"
 
 
 def read_gangs(
@@ -103,18 +102,15 @@ def leave_out_last(
     for gang in gangs:
         if not any(pod.holds_room for pod in gang.pods()):
             queues.setdefault(gang.namespace, []).append(gang)
-    beyond = {name: len(queue) - limit for name, queue in queues.items() if len(queue) > limit}
-    left = MAX_BEYOND
-    gone: set[int] = set()
-    for number, name in enumerate(sorted(beyond, key=lambda name: (beyond[name], name))):
-        listed = min(beyond[name], left // (len(beyond) - number))
-        left -= listed
-        if listed < beyond[name]:
-            queue = sorted(queues[name], key=lambda g: turn(g.priority, g.submitted_at, g.name))
-            gone.update(map(id, queue[limit + listed :]))
-            what = f"{beyond[name] - listed:,} more waiting gangs are left out of the plan"
-            remarks.add(f"namespace {name}", what)
-    return [gang for gang in gangs if id(gang) not in gone]
+    for queue in queues.values():
+        queue.sort(key=lambda one: turn(one.priority, one.submitted_at, one.name))
+    beyond = {name: [(one, 1) for one in queue[limit:]] for name, queue in queues.items()}
+    gone = list(beyond_share(beyond, MAX_BEYOND))
+    for name, number in Counter(gang.namespace for gang in gone).items():
+        what = f"{number:,} more waiting gangs are left out of the plan"
+        remarks.add(f"namespace {name}", what)
+    left = set(map(id, gone))
+    return [gang for gang in gangs if id(gang) not in left]
 
 
 def _is_gang(members: Membership) -> bool:
@@ -162,8 +158,8 @@ def _gang(
         for key, value in marks.items()
     )
     gang.movable = _is_marked(members, objects, MOVABLE, "true")
-    running = [pod for pod in members.pods if pod.holds_room]
-    if any(p.key in placed_on_request(api) or EXPECTED in p.object.tree for p in running):
+    running, placed = [pod for pod in members.pods if pod.holds_room], placed_on_request(api)
+    if any(pod.key in placed or EXPECTED in pod.object.tree for pod in running):
         gang.preemptible = gang.movable = False  # its system would only start it there again
     gang.communication = read_communication(gang, objects, policy, remarks)
     mark_mixed_roles(gang, objects)
@@ -199,7 +195,7 @@ def _priority(
             return bounded_priority(queued)
     priorities = {pod.priority for pod in members.unfinished}
     if len(priorities) > 1:
-        remarks.add(gang.subject, PRIORITIES)
+        remarks.add(gang.subject, "its pods have different priorities; the lowest counts")
     return min(priorities, default=0)
 
 
@@ -305,7 +301,6 @@ def _times(
     remarks: Remarks,
     read: Callable[[str], int] = epoch_seconds,
 ) -> list[int]:
-    """The times in an annotation of these objects, or what else ``read`` finds there."""
     times = []
     for one in objects:
         written = one.annotations.get(key)
@@ -319,7 +314,6 @@ def _times(
 
 
 def _started_at(pod: KubePod) -> int | None:
-    """When a running pod started, else when it was created."""
     if not pod.holds_room:
         return None
     stated = time_of(at(pod.object.tree, "status", "startTime"))
@@ -327,8 +321,6 @@ def _started_at(pod: KubePod) -> int | None:
 
 
 def _is_marked(members: Membership, objects: Sequence[KubeObject], key: str, value: str) -> bool:
-    """Whether its controller, its group or every pod is marked."""
-
     def marked(one: KubeObject) -> bool:
         return value in (one.annotations.get(key), one.labels.get(key))
 
@@ -345,7 +337,7 @@ def bound_checkpoints(gangs: Sequence[KubeGang], policy: Policy, remarks: Remark
     for gang in gangs:
         if gang.last_checkpoint is not None and gang.last_checkpoint > now:
             if policy.disruption.weight == LOST_RUNTIME:
-                remarks.add(gang.subject, LATE, LATE_HINT)
+                remarks.add(gang.subject, LATE, "state the time: --now, or `now` in a Policy")
             gang.last_checkpoint = now
 
 

@@ -11,7 +11,6 @@ from planner.read.kube.dialect_registry import controller_reader, names
 from planner.read.kube.dialects.base import Controller, PodGroup
 from planner.read.kube.records import ControllerKey, GroupKey, KubeObject, KubePod, Objects
 
-NO_OBJECT = "PodGroup not found; its pods are grouped by label"
 LOOSE = "requires one domain for pods that start one by one, which cannot be guaranteed; ignored"
 
 
@@ -124,7 +123,7 @@ def _groups(api: Objects, pods: Sequence[KubePod], remarks: Remarks) -> dict[Gro
         reader = names(api).reader_of[key.reader]
         group = reader.read(key, own, api, remarks)
         if group.object is None and group.minimum is None and reader.api_group is not None:
-            remarks.add(group.subject, NO_OBJECT)
+            remarks.add(group.subject, "PodGroup not found; its pods are grouped by label")
         controlled = any(pod.controller is not None for pod in own)
         asks = group.required or group.preferred or group.colocations or group.problems
         if group.minimum == 1 and not (controlled or asks or group.parent):

@@ -108,7 +108,6 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
 
 
 def _distinct(roles: list[KubeRole]) -> list[KubeRole]:
-    """The roles with a name of its own each."""
     taken: set[str] = set()
     for role in roles:
         role.name = distinct(role.name, taken)
@@ -126,7 +125,6 @@ def _take_off_gone(role: KubeRole, succeeded: int) -> None:
 
 
 def _grouped_index(gang: Membership, pod: KubePod) -> RoleIndex:
-    """The place of a pod without a controller."""
     # Groups that start together, each of pods without a controller, are roles of one gang.
     several = pod.group is not None and len(gang.groups) > 1
     default = pod.group.title if several and pod.group is not None else DEFAULT_ROLE
@@ -137,7 +135,6 @@ def _grouped_index(gang: Membership, pod: KubePod) -> RoleIndex:
 
 
 def _stated_size(gang: Membership, role: str, roles: int) -> int | None:
-    """How many pods the group says that a role without a controller has."""
     for group in gang.groups.values():
         if role in group.minimums:
             return group.minimums[role]
@@ -452,7 +449,6 @@ def _finished(roles: Sequence[KubeRole]) -> list[str]:
 
 
 def _not_to_place(roles: Sequence[KubeRole]) -> list[str]:
-    """Waiting pods that gangplan does not place."""
     by_reason: dict[str, list[str]] = {}
     for role in roles:
         for index, pod in role.members:

@@ -15,6 +15,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.lookup import is_object_name
 from planner.read.kube.pods.placement import LONGEST_GRACE_S, grace_s
+from planner.read.kube.pods.pods import bounded_priority
 from planner.read.kube.records import KubeGang, KubePod
 
 HOLDS = "was started {}; that holds until it ends, whatever it says now"
@@ -41,7 +42,7 @@ def hold_to_terms(gang: KubeGang, members: Membership, remarks: Remarks) -> None
         return
     gang.borrows = kept.preemptible
     if kept.since is not None and gang.runs_since is not None:
-        gang.runs_since = min(gang.runs_since, kept.since)
+        gang.runs_since = min(gang.runs_since, max(0, kept.since))
     taken_back = []
     if kept.preemptible and not gang.preemptible:
         gang.preemptible = True
@@ -50,7 +51,7 @@ def hold_to_terms(gang: KubeGang, members: Membership, remarks: Remarks) -> None
         gang.movable = True
         taken_back.append("as movable")
     if kept.priority < gang.priority:
-        gang.priority = kept.priority
+        gang.priority = bounded_priority(kept.priority)
         taken_back.append(f"with priority {kept.priority}")
     if kept.until is not None and _end_by(gang, kept.until):
         taken_back.append(f"to end by {time_text(kept.until)}")

@@ -157,7 +157,6 @@ def read_levels(
 def _stated(
     level: Level, policy: KubernetesPolicy, nodes: Sequence[KubeNode], remarks: Remarks
 ) -> Column:
-    """A level as the Policy states it."""
     keys = () if level.label is None else (level.label,)
     values = labelled(level.name, keys, nodes, remarks).values
     known, of_nodes = {node.name for node in nodes}, dict(policy.level_domains)
@@ -248,7 +247,6 @@ def from_topologies(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remar
 
 
 def _levels(topology: KubeObject) -> dict[str, str]:
-    """Names of its levels by their labels, widest first."""
     result: dict[str, str] = {}
     for level in objects(topology.tree, "spec", "levels")[:_MAX_KEYS]:
         key = text(level, "nodeLabel")

@@ -311,7 +311,6 @@ class GpuReader:
                 self.node.withheld[name] = max(self.node.withheld[name], most)
 
     def _request_names(self, resource: str, devices: NodeDevices) -> Iterator[str]:
-        """Names by which pods can request its GPUs: resources, and the driver of claims."""
         by = self._shared_by(resource)
         if by is not None and self.node.sharing is not None:
             yield by
@@ -327,7 +326,6 @@ class GpuReader:
             yield from self.input.extended.get(devices.driver, ())
 
     def _why_shared(self, resource: str, devices: NodeDevices) -> str | None:
-        """Why its GPUs are not given whole; None if they are."""
         if resource_of(resource) == AMD:
             partitioned = not self.labels.get(_AMD_PART, "spx").lower().startswith("spx")
         else:
@@ -349,7 +347,6 @@ class GpuReader:
         return next(filter(None, said), None)
 
     def _shared_by(self, resource: str) -> str | None:
-        """The name by which pods of the input ask for parts of its GPUs."""
         names = [self._cards_by]
         if self.cards is None:
             every = resource == NVIDIA and NVIDIA in self.offered

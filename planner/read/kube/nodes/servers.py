@@ -139,7 +139,6 @@ class _Server:
         return product(_BY_RESOURCE.get(resource, resource))
 
     def _named(self, policy: KubernetesPolicy) -> ServerModel | None:
-        """The model that an annotation, a label or the Policy names."""
         for name, by in self._names(policy):
             model = self.find(name) if len(name) <= LONGEST else None
             if model is None:
@@ -157,7 +156,6 @@ class _Server:
         return None
 
     def _names(self, policy: KubernetesPolicy) -> Iterator[tuple[str, str]]:
-        """(name, source), in order of precedence."""
         for given, by in ((self.node.object.annotations, "annotation"), (self.labels, "label")):
             if given.get(KEY):
                 yield given[KEY], by
@@ -190,7 +188,6 @@ class _Server:
         return None
 
     def _by_board(self) -> ServerModel | None:
-        """The model with a board of so many of these GPUs."""
         cloud = any(self.labels.get(key, "") not in {"", *NO_INSTANCE} for key in _INSTANCE_TYPES)
         name = products.board(self.product, self.installed, cloud=cloud)
         model = None if name is None else self.find(name)

@@ -125,7 +125,6 @@ def _terms(pod: KubePod) -> list[Tree]:
 def _close(
     pod: KubePod, node: KubeNode, waiting: PodKinds, closed: _Closed, remarks: Remarks
 ) -> None:
-    """Close the domains of one running pod to the waiting pods that its terms select."""
     terms, namespace = _terms(pod), pod.object.namespace
     if selects_too_much(terms):
         remarks.add(pod.subject, TOO_LARGE)

@@ -65,7 +65,7 @@ def sharers(found: Iterable[KubeObject], systems: Sequence[GpuSystem]) -> frozen
     for pod in found:
         if text(pod.tree, "status", "phase") in ("Succeeded", "Failed"):
             continue
-        names.update(one.name for one in systems if one.asks(pod))
+        names.update(one.name for one in systems if one.asks is not None and one.asks(pod))
         containers = at(pod.tree, "spec", "containers")
         for container in () if id(containers) in seen else objects(containers):
             for kind in ("limits", "requests"):

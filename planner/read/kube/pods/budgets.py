@@ -28,7 +28,6 @@ from planner.read.kube.records import KubeObject, Objects
 
 UNREADABLE_SELECTOR = "its selector cannot be read; it guards every pod of its namespace"
 TOO_MANY_PARTS = "the selectors of its namespace are too many; it guards every pod of its namespace"
-UNREADABLE_NUMBERS = "its status cannot be read; it allows no eviction"
 
 
 def read_budgets(found: Objects, remarks: Remarks) -> DisruptionBudgets:
@@ -100,7 +99,7 @@ def _allowed(budget: KubeObject, remarks: Remarks) -> int:
         whole(status, name) for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")
     ]
     if None in numbers:
-        remarks.add(budget.subject, UNREADABLE_NUMBERS)
+        remarks.add(budget.subject, "its status cannot be read; it allows no eviction")
         return 0
     allowed, healthy, desired = (number or 0 for number in numbers)
     return max(0, min(allowed, healthy - desired))

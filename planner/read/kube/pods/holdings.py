@@ -126,7 +126,6 @@ def _allocated(
 def _from_annotations(
     pod: KubePod, node: KubeNode, wanted: int, remarks: Remarks
 ) -> tuple[int, ...] | None:
-    """The first indices in its annotations that fit the pod and its node."""
     for reader in holding_readers():
         if not any(key in pod.annotations for key in reader.keys):
             continue
@@ -154,7 +153,6 @@ def _misfit(indices: Sequence[int], wanted: int, node: KubeNode) -> str | None:
 def _shares(
     pod: KubePod, node: KubeNode, ask: Ask, systems: Mapping[str, GpuSystem], remarks: Remarks
 ) -> tuple[Share, ...]:
-    """Shares of the GPUs that annotations name, or of unknown ones."""
     unknown = tuple(f"{pod.subject}#{place}" for place in range(ask.shares))
     found = _from_annotations(pod, node, ask.shares, remarks)
     if found is None and ask.part is not None and pod.start is not None:
@@ -164,7 +162,8 @@ def _shares(
 
 
 def group_shares(pod: KubeObject, systems: Mapping[str, GpuSystem]) -> tuple[Group, ...]:
-    return tuple(group for one in systems.values() for group in one.groups(pod))
+    found = (one.groups for one in systems.values() if one.groups is not None)
+    return tuple(group for groups in found for group in groups(pod))
 
 
 def settle(node: KubeNode, holdings: Sequence[Holding], remarks: Remarks) -> None:

@@ -53,13 +53,12 @@ class Ignorable(str):
 
 
 class RuleKind(Enum):
-    """The name of a kind of rules in a Role, in ``kubernetes.ignore``, and in words."""
+    """The name of a kind of rules in ``kubernetes.ignore``, and in words."""
 
-    ANTI_AFFINITY = ("antiAffinity", "podAntiAffinity", "required podAntiAffinity")
-    SPREAD = ("spread", "topologySpread", f"topologySpreadConstraints with {HARD}")
+    ANTI_AFFINITY = ("podAntiAffinity", "required podAntiAffinity")
+    SPREAD = ("topologySpread", f"topologySpreadConstraints with {HARD}")
 
-    def __init__(self, document: str, ignored: str, words: str) -> None:
-        self.document = document
+    def __init__(self, ignored: str, words: str) -> None:
         self.ignored = ignored
         self.words = words
 

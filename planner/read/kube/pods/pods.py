@@ -47,8 +47,6 @@ MAX_PRIORITY = 2_000_000_000
 MAX_RESOURCES = 100
 """Most different resources that a waiting pod may request."""
 
-TOO_MANY_RESOURCES = f"requests of more than {MAX_RESOURCES} different resources"
-
 NOT_OFFERED = "requests GPUs by a name that its node does not offer; it holds none"
 
 UNREADABLE_PART = (
@@ -260,7 +258,6 @@ class _Reader:
         return any(name in names or self._is_of_class(name) for name in asked)
 
     def _requested_gpus(self, pod: KubePod, ask: Ask, claimed: ClaimedGpus) -> int:
-        """Whole GPUs of a pod that holds nothing here."""
         if ask.gpus:
             return ask.gpus
         if (by := self.systems.get(ask.by or "")) is not None and by.number is not None:
@@ -288,7 +285,7 @@ class _Reader:
         self, pod: KubePod, template: _Template, ask: Ask, claimed: ClaimedGpus
     ) -> tuple[str, ...]:
         if len(template.amounts) > MAX_RESOURCES:
-            return (TOO_MANY_RESOURCES,)
+            return (f"requests of more than {MAX_RESOURCES} different resources",)
         found = [*pod.unsupported, *ask.problems]
         if claimed.part or (ask.shares and ask.part is None and not ask.problems):
             found.append(A_FRACTION)
@@ -308,7 +305,6 @@ class _Reader:
         return tuple(dict.fromkeys(found))
 
     def _unknown_name(self, name: str, ask: Ask) -> Iterator[str]:
-        """Devices requested under a name that cannot be planned, in words."""
         if name == ask.resource:
             return
         if not is_resource(name):

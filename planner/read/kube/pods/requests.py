@@ -98,7 +98,6 @@ class _Sums:
                 total.setdefault(name, nano)
 
     def _held(self, status: Tree) -> Amounts:
-        """What a container, or a pod, holds now."""
         requests = self.amounts(mapping(status, "resources", "requests"))
         return _larger(requests, self.amounts(mapping(status, "allocatedResources")))
 
@@ -119,7 +118,6 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _are_containers(value: object) -> bool:
-    """Whether a pod has containers, and the requests of each are where they belong."""
     return (
         isinstance(value, list)
         and bool(value)

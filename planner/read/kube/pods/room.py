@@ -30,7 +30,6 @@ NO_CLAIM = "a resource claim that is not in the input"
 
 HELD = "is not bound; the room that it requests is held on the node it is tied to"
 NO_SCHEDULER = "is tied to a node, but nothing shows that its scheduler exists; it holds no room"
-NO_MATCH = "is tied to a node that does not take it now; it holds no room"
 REFUSED = "is tied to a node, and its scheduler cannot place it; it holds no room"
 UNKNOWN = "is tied to a node, but requires what a plan does not model; it holds no room"
 GANG_SHORT = "is tied to a node, and too few pods of its group are on nodes; it holds no room"
@@ -39,6 +38,7 @@ NOT_ADMITTED = (
     "is bound to a node without room for it and has not started; it counts as failed, because the "
     "kubelet refuses it"
 )
+_NO_PLACE = ("False", "Unschedulable")
 HINT = "list that scheduler under kubernetes.otherSchedulers in a Policy"
 
 
@@ -100,7 +100,6 @@ def _refused(
 
 
 def _has_started(pod: KubePod) -> bool:
-    """Whether its kubelet has taken the bound pod."""
     status = at(pod.object.tree, "status")
     waits = text(status, "phase") in (None, "Pending") and text(status, "startTime") is None
     return pod.bound and not waits
@@ -128,9 +127,11 @@ def _refusal(pod: KubePod, room: _Room, known: Callable[[KubePod], bool]) -> str
         or not tolerated(pod.tolerations, node.taints)
         or not selects(pod.selector.items(), pod.affinity, labels, node.name)
     ):
-        return NO_MATCH
+        return "is tied to a node that does not take it now; it holds no room"
     unplaceable = UNREADABLE in pod.unsupported or NO_CLAIM in pod.unsupported
-    if unplaceable or (pinned and _is_unschedulable(pod)):
+    # Schedulers write status, tenants do not.
+    seen = conditions(pod.object.tree, "PodScheduled") if pinned else ()
+    if unplaceable or any((one.get("status"), one.get("reason")) == _NO_PLACE for one in seen):
         return REFUSED
     if pinned and pod.rules:
         return UNKNOWN
@@ -156,14 +157,6 @@ def _short_of_pods(
         if group.gang and (group.object is None or placed < (group.minimum or 1)):
             found.update(one.key for one in pinned)
     return found
-
-
-def _is_unschedulable(pod: KubePod) -> bool:
-    """Whether its scheduler has found no place for it: schedulers write status, tenants do not."""
-    found = conditions(pod.object.tree, "PodScheduled")
-    return any(
-        (one.get("status"), one.get("reason")) == ("False", "Unschedulable") for one in found
-    )
 
 
 def _existing_schedulers(

@@ -161,7 +161,6 @@ class _Volumes:
         return _Claim(self._reach(volume))
 
     def _unbound(self, claim: KubeObject) -> _Claim | None:
-        """As its StorageClass says."""
         name = text(claim.tree, "spec", "storageClassName")
         if not name:
             return _Claim(waits=f"{claim.where} has no storage class and no volume")

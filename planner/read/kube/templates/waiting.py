@@ -116,7 +116,6 @@ def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> E
 def _names_taken(
     api: Objects, namespaces: Collection[str], made: Iterable[KubeObject] = ()
 ) -> dict[str, set[str]]:
-    """The names of pods in these namespaces."""
     taken: dict[str, set[str]] = {namespace: set() for namespace in namespaces}
     for pod in (*api.of("Pod", ""), *made) if namespaces else ():
         taken.setdefault(pod.namespace, set()).add(pod.name)
@@ -144,7 +143,6 @@ def requested_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> 
 
 
 def _asked_for(api: Objects) -> frozenset[Key]:
-    """What requests stand for that wait, or have their nodes."""
     states = (RequestState.waits, RequestState.placed)
     found = (one.stands_for for one in placement_requests(api) if one.state in states)
     return frozenset[Key]().union(*found)
@@ -159,7 +157,6 @@ def remark_unseen(api: Objects, remarks: Remarks) -> None:
 
 
 def _wants_gpus(pods: PodSet) -> bool:
-    """Whether a pod of them wants GPUs."""
     claims = at(pods.template, "spec", "resourceClaims")
     annotations = texts(pods.template, "metadata", "annotations")
     shares = any(one.alone({}, annotations) for one in gpu_systems())
