@@ -32,7 +32,6 @@ from models.documents.gang import (
     GroupTopology,
     NearDocument,
     NextToDocument,
-    PlannedDocument,
     ReplicaRange,
     RoleDocument,
     RoleTopology,
@@ -250,11 +249,10 @@ class _GangWriter:
             if time is not None:
                 document[part][field] = text(time)
         document["status"]["pods"] = [self._pod(pod, gang) for pod in gang.pods]
+        roles = gang.roles
         if gang.planned:
             document["status"]["planned"] = [
-                PlannedDocument.of(
-                    pod, role=gang.roles[pod.role].name, node=self._nodes[pod.node]
-                ).to_json()
+                {"role": roles[pod.role].name, "index": pod.index, "node": self._nodes[pod.node]}
                 for pod in sorted(gang.planned)
             ]
         return document

@@ -107,9 +107,8 @@ class Outcome:
         return found
 
     @cached_property
-    def change_of(self) -> dict[tuple[str, str], Change]:
-        """By namespace and name of the gang."""
-        return {change.gang.key: change for change in self.changes}
+    def by_label(self) -> dict[str, Change]:
+        return {change.label: change for change in self.changes}
 
     @cached_property
     def latest_submission(self) -> int:

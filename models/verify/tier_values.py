@@ -167,7 +167,7 @@ def is_near(outcome: Outcome, change: Change) -> bool:
         return False
     names, level = gang.near
     for name in names:
-        other = outcome.change_of.get((gang.namespace, name))
+        other = outcome.by_label.get(f"{gang.namespace}/{name}")
         if other is None or other is change or not other.admitted:
             continue
         if domains_used(facts, [*_heavy(change), *_heavy(other)], level) == 1:

@@ -8,7 +8,6 @@ with its parent.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import subprocess
@@ -21,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
 
 from planner.signals import kept_from_children
 
@@ -97,7 +98,7 @@ class JudgeProcess:
                 code,
             )
             return None
-        found = json.loads(answer)
+        found = msgspec.json.decode(answer)
         violations = [Violation(*one) for one in found["violations"]]
         return Findings(violations, frozenset(found["refuted"]), found["waited"])
 
@@ -162,7 +163,7 @@ def _serve() -> None:
             gc.freeze()  # it stays
         else:
             answer = {**checks.answer(text, refute=bool(what)), "waited": waited}
-            _write(answers, json.dumps(answer).encode())
+            _write(answers, msgspec.json.encode(answer))
             gc.collect()
         del received, text
 
@@ -190,7 +191,7 @@ class _Checks:
     def expect(self, lines: bytearray) -> None:
         """Read the lines of an instance."""
         self._known = hashlib.sha256(lines).hexdigest()
-        self._instance = json.loads(b"{" + lines.rstrip(b",\n") + b"}")["instance"]
+        self._instance = msgspec.json.decode(b"{" + lines.rstrip(b",\n") + b"}")["instance"]
         self._judge.expect(self._instance)
 
     def answer(self, text: bytearray, *, refute: bool) -> dict[str, list[Any]]:
@@ -209,10 +210,10 @@ class _Checks:
         digest = hashlib.sha256(memoryview(text)[begin:end]).hexdigest() if found else None
         if digest is not None and digest == self._known:
             mark = f'"instance": "{digest}",'.encode()
-            rest = json.loads(b"".join((text[:begin], mark, text[end:])))
+            rest = msgspec.json.decode(b"".join((text[:begin], mark, text[end:])))
             if rest.get("instance") == digest:  # it is the document's own, whatever else it has
                 return {**rest, "instance": self._instance}
-        plan: dict[str, Any] = json.loads(text)
+        plan: dict[str, Any] = msgspec.json.decode(text)
         self._known, self._instance = digest, plan.get("instance")
         return plan
 

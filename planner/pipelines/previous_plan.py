@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from models.instance.gang import PlannedPod
+from models.documents.base import made
+from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import EarlierPlan
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
 from models.units import first_of, plural
@@ -21,7 +22,6 @@ from planner.untrusted_text import safe
 if TYPE_CHECKING:
     from models.apply.notes import EvictNote, Promises, Seat
     from models.documents.plan import PlanDocument, PlanGang
-    from models.instance.gang import Gang
     from models.instance.instance import Instance
 
 HOLDS = ("Unsupported", "Incomplete", "Gated", QUEUE_LIMIT, BACKOFF)
@@ -46,7 +46,7 @@ def with_previous(
         decided.setdefault(one.key, one)
     gone = _Gone()
     gangs = tuple(
-        replace(gang, planned=_planned(gang, decided.get(gang.key), nodes, gone))
+        made(Gang, gang, planned=_planned(gang, decided.get(gang.key), nodes, gone))
         for gang in instance.gangs
     )
     remarks = gone.remarks(file)

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import IO, Any
 
-from pydantic import ValidationError
+import msgspec
 
 from models.documents.base import API_VERSION
 from models.documents.plan import PlanDocument
@@ -68,8 +68,8 @@ def load(path: str, stdin: IO[bytes] | None = None) -> PlanDocument:
 def read_plan(content: bytes, path: str) -> PlanDocument:
     """The plan in ``content``. Raises InputError with the place of at most 20 faults."""
     try:
-        return PlanDocument.model_validate_json(content, context={})
-    except ValidationError:
+        return PlanDocument.model_validate(msgspec.json.decode(content), context={})
+    except (ValueError, RecursionError):
         tree = parse(content, path)
     # read as input documents are: every fault has a line and a column
     from planner.read.findings import Findings

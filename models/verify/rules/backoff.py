@@ -24,8 +24,5 @@ def check(outcome: Outcome) -> Iterator[Violation]:
 
 
 RULE = Judged(
-    check,
-    {
-        "backoff": "of waiting gangs those that plans stopped lately are held, no others",
-    },
+    check, {"backoff": "of waiting gangs those that plans stopped lately are held, no others"}
 )

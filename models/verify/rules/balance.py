@@ -38,9 +38,7 @@ def _uneven(facts: Facts, change: Change, level: int) -> Iterator[Violation]:
 
 RULE = Judged(
     check,
-    {
-        "balance": "a gang's GPU pods are shared evenly by the domains of its level that have any",
-    },
+    {"balance": "a gang's GPU pods are shared evenly by the domains of its level that have any"},
     on_empty=True,
     codes={"Balance": lambda _, gang: gang.balance is not None},
     binds={"balance": lambda gang, _: gang.spec.topology.balance is not None},

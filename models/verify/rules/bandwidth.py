@@ -33,9 +33,7 @@ def _binds(gang: GangDocument, policy: PolicySpec) -> bool:
 
 RULE = Judged(
     check,
-    {
-        "min-share": "no gang is placed below its minBandwidthShare",
-    },
+    {"min-share": "no gang is placed below its minBandwidthShare"},
     on_empty=True,
     binds={"bandwidth": _binds},
 )

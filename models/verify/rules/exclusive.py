@@ -60,9 +60,7 @@ def _concerns(outcome: Outcome, gang: Gang) -> bool:
 
 RULE = Judged(
     check,
-    {
-        "exclusive": "no GPU pod comes into a domain that an exclusive gang shares with another",
-    },
+    {"exclusive": "no GPU pod comes into a domain that an exclusive gang shares with another"},
     on_empty=True,
     codes={"Exclusive": _concerns},
     binds={"exclusive": lambda gang, _: gang.spec.topology.exclusive is not None},

@@ -60,9 +60,7 @@ def _overfull(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[V
 
 RULE = Judged(
     check,
-    {
-        "resources": "every resource of every node holds",
-    },
+    {"resources": "every resource of every node holds"},
     on_empty=True,
     binds={"requests": role_binds(lambda role: role.requests)},
 )

@@ -56,8 +56,6 @@ def _listed(models: set[str]) -> str:
 
 RULE = Judged(
     check,
-    {
-        "service": "GPU pods of one service run on one GPU model, that of those that run already",
-    },
+    {"service": "GPU pods of one service run on one GPU model, that of those that run already"},
     on_empty=True,
 )

@@ -17,7 +17,6 @@ from models.verify.violation import Violation, printable, quoted
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    by_label = {change.label: change for change in outcome.changes}
     nodes = {node.name: node for node in outcome.facts.nodes}
     for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
         late, reserved = stated.document.delayed, stated.document.reserved
@@ -40,12 +39,11 @@ def check(outcome: Outcome) -> Iterator[Violation]:
                     what = f"is said to be delayed by node {printable(name)}, with which nothing is wrong"
                     yield change.violation(NAME, what)
             else:
-                yield from _by_gang(outcome, change, late, name, by_label.get(name))
+                yield from _by_gang(outcome, change, late, name)
 
 
-def _by_gang(
-    outcome: Outcome, change: Change, late: PlanDelay, label: str, other: Change | None
-) -> Iterator[Violation]:
+def _by_gang(outcome: Outcome, change: Change, late: PlanDelay, label: str) -> Iterator[Violation]:
+    other = outcome.by_label.get(label)
     if other is None or other is change:
         what = f"is said to be delayed by {quoted(label)}, which is no other gang"
         yield change.violation(NAME, what)

@@ -18,7 +18,6 @@ from fractions import Fraction
 
 from models.documents.plan import PlanMoves
 from models.verify.changes import Change
-from models.verify.facts import Facts
 from models.verify.outcome import FreeNodes, Outcome
 from models.verify.rates.speed import FULL_SPEED
 from models.verify.violation import Violation, quoted
@@ -28,29 +27,25 @@ BOUGHT = "bought"
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     stated = outcome.case.status.moves
-    by_name = {change.label: change for change in outcome.changes}
     listed = Counter(name for one in stated for name in one.gangs)
-    for name, change in by_name.items():
-        if change.moved and listed[name] != 1:
-            times = f"is listed {listed[name]} times" if listed[name] else "is not listed"
+    for change in outcome.changes:
+        if change.moved and (found := listed[change.label]) != 1:
+            times = f"is listed {found} times" if found else "is not listed"
             yield change.violation(BOUGHT, f"moves, but {times} in status.moves")
     if not stated:
         return
     possible = _Possible(outcome)
     for i, one in enumerate(stated):
         where = f"status.moves[{i}]"
-        yield from _moved(one, where, by_name, outcome.facts)
-        yield from _bought(one, where, by_name, possible)
+        yield from _moved(one, where, outcome)
+        yield from _bought(one, where, outcome, possible)
         yield from _gain(outcome, one, where)
 
 
-def _moved(
-    one: PlanMoves, where: str, by_name: dict[str, Change], facts: Facts
-) -> Iterator[Violation]:
-    gpus = 0
-    known = []
+def _moved(one: PlanMoves, where: str, outcome: Outcome) -> Iterator[Violation]:
+    gpus, known, facts = 0, [], outcome.facts
     for name in one.gangs:
-        change = by_name.get(name)
+        change = outcome.by_label.get(name)
         if change is None or not change.moved:
             yield Violation(BOUGHT, None, f"{where}: {quoted(name)} does not move")
         else:
@@ -77,8 +72,7 @@ class _Possible:
         self.out = sum(own for own, runs in zip(gpus, admitted, strict=True) if not runs)
         self.all_effective = FULL_SPEED * sum(gpus)
         self.effective = outcome.effective
-        self.bandwidth = 0
-        self.all_bandwidth = 0
+        self.bandwidth = self.all_bandwidth = 0
         for change, figures in zip(outcome.changes, outcome.figures, strict=True):
             if change.gang.pattern == "none":
                 continue
@@ -93,12 +87,11 @@ class _Possible:
 
 
 def _bought(
-    one: PlanMoves, where: str, by_name: dict[str, Change], possible: _Possible
+    one: PlanMoves, where: str, outcome: Outcome, possible: _Possible
 ) -> Iterator[Violation]:
-    weight = 0
-    known = []
+    weight, known = 0, []
     for name in one.bought.gangs:
-        change = by_name.get(name)
+        change = outcome.by_label.get(name)
         if change is None or not change.admitted:
             yield Violation(BOUGHT, None, f"{where}.bought: {quoted(name)} is not admitted")
         elif _stays_in_any_plan(change):

@@ -17,6 +17,9 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
         if any(rank is not None for rank in stated.reserved_ranks.values()):
             yield change.violation("ranks", "pods for which room is reserved have no ranks")
+        roles = range(len(change.gang.roles))
+        if set(stated.ranks.values()) <= {None} and not any(ranked(change.gang, n) for n in roles):
+            continue
         for number, pods in enumerate(change.by_role):
             ranks = {(pod.role, pod.index): stated.ranks[pod.role, pod.index] for pod in pods}
             fault = _fault(outcome, change, number, ranks)

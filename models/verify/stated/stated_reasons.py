@@ -135,7 +135,7 @@ class Reasons:
         for one in fields.by:
             if one.gang not in fit:
                 yield f"{printable(one.gang)} {wrong}"
-            elif one.priority != self.outcome.changes[self.places[one.gang]].gang.shown_priority:
+            elif one.priority != self.outcome.by_label[one.gang].gang.shown_priority:
                 yield f"{printable(one.gang)} does not have priority {one.priority}"
 
     # The code

@@ -6,7 +6,7 @@ Whether the gang can start there then, and whether others leave it the room, is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from models.documents.plan import PlanGang, PlanReservation
@@ -22,12 +22,7 @@ from models.verify.violation import Violation, printable, quoted
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     counts: Counter[tuple[int, str | None]] = Counter()
-    running = {
-        (pod.node, gang.namespace)
-        for gang in outcome.facts.gangs
-        for pod in gang.running_pods.values()
-    }
-    by_label = {change.label: change for change in outcome.changes}
+    gangs, running = outcome.facts.gangs, outcome.speeds.before.usage.nodes
     for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
         reserved = stated.document.reserved
         if reserved is not None and not (reserved.nodes or reserved.pods):
@@ -35,12 +30,13 @@ def check(outcome: Outcome) -> Iterator[Violation]:
                 yield change.violation(NAME, what)
         elif reserved is not None:
             own = change.gang.namespace
-            blocked = any((pod.node, own) in running for pod in stated.reserved.values())
+            there = (i for pod in stated.reserved.values() for i, *_ in running[pod.node].tenants)
+            blocked = any(gangs[i].namespace == own for i in there)
             if change.kind == "wait":
                 counts[change.gang.priority, own if blocked else None] += 1
                 counts[change.gang.priority, own] += not blocked
             faults = _faults(outcome.facts, change, stated, reserved)
-            for what in chain(faults, _others(outcome, by_label, change.gang, reserved.beside)):
+            for what in chain(faults, _others(outcome, change.gang, reserved.beside)):
                 yield change.violation(NAME, what)
             yield from misnamed(change, stated.reserved_labels)
         for what in _later(outcome.facts, change, stated.document):
@@ -82,7 +78,8 @@ def _order(outcome: Outcome) -> Iterator[Violation]:
     """Gangs that come before a holder of their priority hold a reservation, or say why they hold none."""
     rules = outcome.facts.policy.reservations
     behind: set[int] = set()
-    pairs = list(zip(outcome.changes, outcome.case.gangs, strict=True))
+    each = zip(outcome.changes, outcome.case.gangs, strict=True)
+    pairs = [one for one in each if one[0].kind == "wait" or one[1].document.passed_over]
     for change, stated in sorted(pairs, key=lambda one: turn(outcome, one[0].gang), reverse=True):
         gang, document = change.gang, stated.document
         waits = change.kind == "wait" and gang.hold is None and rules is not None
@@ -137,12 +134,10 @@ def _faults(
         yield f"says that its nodes are in {quoted(reserved.domain)}, not in {quoted(domain)}"
 
 
-def _others(
-    outcome: Outcome, by_label: Mapping[str, Change], holder: Gang, beside: Sequence[str]
-) -> Iterator[str]:
+def _others(outcome: Outcome, holder: Gang, beside: Sequence[str]) -> Iterator[str]:
     """What is wrong with the gangs that need not give way: each is before the holder in the queue."""
     for label in beside:
-        change = by_label.get(label)
+        change = outcome.by_label.get(label)
         if change is None:
             yield f"names {quoted(label)} beside it, which is no gang"
         elif turn(outcome, change.gang) >= turn(outcome, holder):
