@@ -195,10 +195,7 @@ class Queues:
         return found
 
     def _claims(
-        self,
-        promised: Mapping[str, Amounts],
-        held: Mapping[str | None, Counter[str]],
-        key: str,
+        self, promised: Mapping[str, Amounts], held: Mapping[str | None, Counter[str]], key: str
     ) -> dict[str | None, int]:
         """Of each queue, and in all, the larger of what it is promised and what is held and claimed in it."""
         found: dict[str | None, int] = {}

@@ -6,54 +6,84 @@ is looked for anew, and a gang that finds none there is placed elsewhere, or sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Sequence
 
 from models.instance.disruption_budgets import may_move, may_stop
-from models.instance.instance import Instance
+from models.instance.instance import EarlierPlan, Instance
 from models.instance.solution import GangDecision
+from models.program.linear_program import Question
 from planner.search.budget import Budget
 from planner.search.free_space import Decisions, FreeSpace
 from planner.search.improve.repair import back_in_place, needless_undone
-from planner.search.start.greedy import admit, demand_like, greedy, late, place, queue
+from planner.search.start.greedy import admit, demand_like, greedy, late, place, queue, value_of
 
 
 def resume(instance: Instance, base: Sequence[GangDecision], budget: Budget) -> Decisions | None:
     """The earlier plan as far as it stands, and what fits beside it; None without an earlier plan."""
     if instance.earlier is None or not any(gang.planned for gang in instance.gangs):
         return None
-    space, decisions, ended = FreeSpace(instance, base), list(base), late(budget)
-    movers = list(_elsewhere(space))
-    for gang in (*movers, *_stopped(space)):
+    space, past, ended = FreeSpace(instance, base), FreeSpace(instance, base), late(budget)
+    movers, stopped = _leaving(space, instance.earlier.gangs)
+    for gang in (*movers, *stopped):
         space.set(gang, ())
     homeless = [gang for gang in movers if ended() or not _moved(space, gang)]
-    for demand in queue(space):
-        planned = frozenset(pod.node for pod in instance.gangs[demand.gang].planned)
-        if planned and not ended():
-            admit(space, demand.within(planned))
     for gang, pods in enumerate(space.pods):
-        if pods != base[gang].pods:
-            decisions[gang] = space.decision(gang)
+        past.set(gang, pods)
+    _take_turns(space, past, instance.earlier, ended)
+    each = enumerate(zip(base, space.pods, strict=True))
+    decisions = [one if own == one.pods else space.decision(i) for i, (one, own) in each]
     plan = needless_undone(instance, back_in_place(instance, decisions, homeless))
     return greedy(instance, plan, ended=ended)
 
 
-def _elsewhere(space: FreeSpace) -> Iterator[int]:
-    """Gangs that may move and that the earlier plan has on other nodes than now."""
-    for index, gang in enumerate(space.instance.gangs):
-        if gang.running and gang.planned and may_move(space.instance, index):
-            planned = {(pod.role, pod.index): pod.node for pod in gang.planned}
-            standing = space.original[index]
-            if any(planned.get((pod.role, pod.index), pod.node) != pod.node for pod in standing):
-                yield index
+def _take_turns(space: FreeSpace, past: FreeSpace, earlier: EarlierPlan, ended: Question) -> None:
+    """Gangs return in turn to where the earlier plan has them.
+
+    Who has no room there, or came since, goes where there is room, or takes that of those whose turn is
+    later, of the lowest priority only if these are as well off elsewhere. Who waited in the earlier plan
+    goes on waiting, since that weighed all of them. ``past``: will have those whose turn it was.
+    """
+    gangs, demands = space.instance.gangs, {one.gang: one for one in queue(space)}
+    lowest = min((gangs[i].priority for i in demands), default=0)
+
+    def returns(gang: int) -> bool:
+        planned = frozenset(pod.node for pod in gangs[gang].planned)
+        return bool(planned) and not ended() and admit(space, demands[gang].within(planned))
+
+    for gang in demands:
+        returns(gang)
+    for gang, demand in demands.items():
+        waits = space.pods[gang] == space.original[gang] and gangs[gang].key not in (
+            earlier.waited or ()
+        )
+        found = place(past, demand) if waits and not ended() else None
+        if found and not admit(space, demand, least_speed=value_of(past, gang, found).speed):
+            mark, nodes = space.mark(), frozenset(pod.node for pod in found)
+            there = {i for n in nodes for i, *_ in space.by_node[n].tenants}
+            gone = [i for i in demands if i in there and past.pods[i] != space.pods[i]]
+            speeds = [value_of(space, i, ()).speed for i in gone]
+            for other in gone:
+                space.set(other, space.original[other])
+            fine = admit(space, demand.within(nodes))
+            for other, speed in zip(gone, speeds, strict=True):
+                back = returns(other) or admit(space, demands[other], least_speed=speed)
+                fine = fine and (back or gangs[gang].priority > lowest)
+            if not fine:
+                space.undo(mark)
+                admit(space, demand)
+        past.set(gang, space.pods[gang])
 
 
-def _stopped(space: FreeSpace) -> Iterator[int]:
-    """Gangs that the earlier plan knew and stopped, and that may be stopped."""
-    earlier = space.instance.earlier
-    for index, gang in enumerate(space.instance.gangs):
-        known = earlier is not None and gang.key in earlier.gangs
-        if known and gang.running and not gang.planned and may_stop(space.instance, index):
-            yield index
+def _leaving(space: FreeSpace, known: Container[tuple[str, str]]) -> tuple[list[int], list[int]]:
+    """Gangs that may move and that the earlier plan has elsewhere; those that it stopped, ``known`` to it."""
+    movers, stopped, instance = [], [], space.instance
+    for index, gang in enumerate(instance.gangs):
+        planned = {(pod.role, pod.index): pod.node for pod in gang.planned if gang.running}
+        if any(planned.get((p.role, p.index), p.node) != p.node for p in space.original[index]):
+            movers += [index] * may_move(instance, index)
+        elif gang.running and not planned and gang.key in known and may_stop(instance, index):
+            stopped.append(index)
+    return movers, stopped
 
 
 def _moved(space: FreeSpace, gang: int) -> bool:
