@@ -92,7 +92,8 @@ def test_every_pod_of_kai_gets_a_request_before_a_gate_goes(memory: Benches) -> 
         "receivedGPU": {"count": 8, "portion": "1.00"},
         "backoffLimit": 1000,
     }
-    assert one["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "llama-0", "uid": pod["metadata"]["uid"]}
+    assert one["metadata"]["ownerReferences"] == [owner]
     bind(bench)
     sound(bench)
     assert bench.standing("llama") == 2
