@@ -46,8 +46,8 @@ REPLAY = (
 REPLAY_ERROR = "1 %"
 """Most by which a replay differs from a simulation of the same gangs, in the tests."""
 
-GAPS = "they count in no figure; LONGER is at least, REPLAY and LATER at most"
-"""What gaps make of the figures."""
+GAPS = "they count in no figure; give or take 2 % of WAITED, LONGER is at least, REPLAY and LATER at most"
+"""What gaps make of the figures, by gaps that were cut into the example."""
 
 MOST_NAMES = 10
 """Gangs that a line names."""
