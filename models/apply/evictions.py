@@ -192,28 +192,19 @@ def _evict_gangs(session: ApplySession, gangs: list[GangActions]) -> Steps[None]
         if after_s is not None:
             yield from session.read_cluster(after_s)
         blocked = None
-        for gang in gangs:
-            failure = yield from _evict_gang(session, gang)
-            blocked = blocked or failure
+        for stop in (stop for gang in gangs for stop in to_evict(session, [gang])):
+            session.owners[stop.key] = session.view.pods[stop.key].owner
+            yield from session.check_lock_sometimes()
+            try:
+                yield from _evict(session, stop)
+            except Failure as failure:
+                if not failure.transient:
+                    raise
+                blocked = blocked or failure
         if blocked is None or session.limits.dry:
             return
     if blocked is not None:
         raise blocked
-
-
-def _evict_gang(session: ApplySession, gang: GangActions) -> Steps[Failure | None]:
-    """Evict every pod of the gang once; what blocks."""
-    blocked: Failure | None = None
-    for stop in to_evict(session, [gang]):
-        session.owners[stop.key] = session.view.pods[stop.key].owner
-        yield from session.check_lock_sometimes()
-        try:
-            yield from _evict(session, stop)
-        except Failure as failure:
-            if not failure.transient:
-                raise
-            blocked = blocked or failure
-    return blocked
 
 
 def _evict(session: ApplySession, stop: PodStop) -> Steps[None]:

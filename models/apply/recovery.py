@@ -7,7 +7,7 @@ A record goes once the last of its pods is over.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from models.apply.enforcer import PodBatch, Write, recorded
@@ -364,16 +364,12 @@ def _is_whole(session: ApplySession, orders: PlanActions, cut: CutGang) -> bool:
     kept = orders.kept.get(cut.gang)
     if kept is None or not (kept.elastic or len(kept.uids) >= len(cut.note.pods)):
         return False
-    return _run(session.view, cut.gang[0], kept.uids)
+    pods = (pod for pod in session.view.pods.values() if pod.namespace == cut.gang[0] and pod.node)
+    return {pod.uid for pod in pods if pod.stays}.issuperset(kept.uids)
 
 
 _DONE = {True: (Outcome.started, Outcome.unchanged), False: (Outcome.stopped, Outcome.unchanged)}
 """Outcomes of gangs that have all pods they need, by whether pods of them had to start."""
-
-
-def _run(view: ClusterView, namespace: str, uids: Iterable[str]) -> bool:
-    pods = (pod for pod in view.pods.values() if pod.namespace == namespace and pod.node)
-    return {pod.uid for pod in pods if pod.stays}.issuperset(uids)
 
 
 def _returns(session: ApplySession, orders: PlanActions, cut: CutGang) -> bool:

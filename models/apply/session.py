@@ -311,7 +311,10 @@ class Lanes:
         yield from self._check_lock(len(going))
         if not self._lanes:
             return
-        answers = yield from _together([one.waiting for one in going if one.waiting is not None])
+        requests = tuple(one.waiting for one in going if one.waiting is not None)
+        answer = yield requests[0] if len(requests) == 1 else RequestGroup(requests)
+        same = (answer,) * len(requests)
+        answers = answer.events if isinstance(answer, EventGroup) else same
         for lane, answer in zip(going, answers, strict=True):
             if lane in self._lanes:
                 yield from self._go_on(lane, answer)
@@ -349,10 +352,3 @@ class Lanes:
             with contextlib.suppress(Halted):
                 lane.steps.throw(halted)  # it records how far it is
         self._lanes = []
-
-
-def _together(requests: list[Single]) -> Steps[tuple[Event, ...]]:
-    if len(requests) == 1:
-        return ((yield requests[0]),)
-    answer = yield RequestGroup(tuple(requests))
-    return answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)

@@ -84,7 +84,9 @@ def stuck_reason(session: ApplySession, batch: PodBatch) -> str:
     if not unbound:
         return ""
     going = frozenset(pod.uid for pod in session.view.pods.values() if pod.terminating)
-    return obstacle(session, unbound, without=going) or _overdue(session, batch)
+    pods = ((session.view.pods[one.key], one.node) for one in overdue_pods(session, batch))
+    late = (not_bound(session, pod, f"bound to node {node}") for pod, node in pods)
+    return obstacle(session, unbound, without=going) or next(late, "")
 
 
 def overdue_pods(session: ApplySession, batch: PodBatch) -> list[PodStart]:
@@ -99,12 +101,6 @@ def overdue_pods(session: ApplySession, batch: PodBatch) -> list[PodStart]:
         return []
     orders = batch.pods if now - record.begun > limit else ()
     return [order for order in orders if session.state(order) is PodState.ungated]
-
-
-def _overdue(session: ApplySession, batch: PodBatch) -> str:
-    for order in overdue_pods(session, batch):
-        return not_bound(session, session.view.pods[order.key], f"bound to node {order.node}")
-    return ""
 
 
 def not_bound(session: ApplySession, pod: LivePod, bound: str) -> str:

@@ -40,7 +40,15 @@ Machine = Steps[Verdict]
 def recover_gangs(view: ClusterView, limits: ApplyLimits) -> Machine:
     """Complete, withdraw or report gangs that any plan left incomplete, and nothing else."""
     session = ApplySession(view, limits)
-    return (yield from _to_verdict(session, _recover(session)))
+
+    def steps() -> Steps[None]:
+        yield from settle_requests(session)
+        yield from recover(session)
+        yield from evict_partial(session)
+        yield from _finish(session)
+        yield from note_stuck_nodes(session)
+
+    return (yield from _to_verdict(session, steps()))
 
 
 def apply_plan(orders: PlanActions, view: ClusterView, limits: ApplyLimits) -> Machine:
@@ -69,14 +77,6 @@ def _to_verdict(
         writes=session.writes,
         evicted=session.evicted,
     )
-
-
-def _recover(session: ApplySession) -> Steps[None]:
-    yield from settle_requests(session)
-    yield from recover(session)
-    yield from evict_partial(session)
-    yield from _finish(session)
-    yield from note_stuck_nodes(session)
 
 
 def _finish(session: ApplySession) -> Steps[None]:
@@ -198,7 +198,9 @@ class _PlanRun:
             return
         if gang.on_request:  # no other pods may be on the way to its nodes
             yield from lanes.finish()
-            if not self._is_answered(gang) and (changed := self._changes(gang)):
+            request = request_for(session.view, gang.starts[0])
+            answered = request is not None and request.plan == self.orders.plan
+            if not answered and (changed := self._changes(gang)):
                 yield from withdraw(session, PodBatch.of(self.orders.plan, gang), changed)
             else:
                 yield from session.check_lock()
@@ -226,10 +228,6 @@ class _PlanRun:
             yield from withdraw(session, batch, changed)
         else:
             yield from lanes.add(batch.pods, start(session, batch))
-
-    def _is_answered(self, gang: GangActions) -> bool:
-        request = request_for(self.session.view, gang.starts[0])
-        return request is not None and request.plan == self.orders.plan
 
     def _unchanged(self, batch: PodBatch, gone: int) -> GangVerdict:
         """Verdict on a gang that this plan started earlier. ``gone``: pods it has lost since."""
