@@ -1,4 +1,4 @@
-"""The checks of ``gangplan doctor``: the API server, its clock, rights, the lock, admission, GPU back end.
+"""The checks of ``gangplan doctor``: API server, clock, rights, lock, admission, gate, GPU back end.
 
 Every check goes as far as it can: what cannot be checked is a finding, not the end of the others. What
 only a write shows is asked as a dry run.
@@ -7,20 +7,20 @@ only a write shows is asked as a dry run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.placement_requests import SLOT_KEYS
 from models.instance.policy import KubernetesPolicy
-from planner.cli import doctor_gate
-from planner.cli.doctor_findings import Finding, Level, failed, passed, warned
+from models.units import first_of, plural
 from planner.cluster import rights
 from planner.cluster.backends import backend_of
 from planner.cluster.backends.base import Backend
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.lock import LEASE, read_lease
-from planner.cluster.pages import served_groups
+from planner.cluster.pages import is_served, list_objects, served_groups
 from planner.cluster.placement_requests import GROUP
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.start_records import StartRecords
@@ -39,10 +39,58 @@ from planner.errors import (
     InputError,
     MissingPathError,
     NotPermittedError,
+    UnavailableError,
 )
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, run_paths, settings_to_run
-from planner.read.kube.lookup import is_object_name, text
+from planner.read.kube.lookup import is_object_name, mapping, objects, text, texts
+from planner.read.kube.pods.requests import is_about_gpus
 from planner.untrusted_text import one_line
+
+_GRAVEST = (
+    UnavailableError.exit_code,
+    NotPermittedError.exit_code,
+    MissingPathError.exit_code,
+    InputError.exit_code,
+)
+
+
+class Level(StrEnum):
+    """``fail``: ``apply`` or ``run`` would refuse, or could not work."""
+
+    ok = "ok"
+    warn = "warn"
+    fail = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``hint``: what to do. ``code``: the exit code that ``apply`` would have. May hold untrusted text."""
+
+    check: str
+    level: Level
+    found: str
+    hint: str | None = None
+    code: int = 0
+
+
+def passed(check: str, found: str) -> Finding:
+    return Finding(check, Level.ok, found)
+
+
+def warned(check: str, found: str, hint: str) -> Finding:
+    return Finding(check, Level.warn, found, hint)
+
+
+def failed(check: str, error: GangplanError) -> Finding:
+    """The first fault of an error, as a finding."""
+    fault = error.faults[0]
+    return Finding(check, Level.fail, fault.what, fault.hint, error.exit_code)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """0 if nothing failed; else that of the gravest failure."""
+    codes = {one.code or 1 for one in findings if one.level is Level.fail}
+    return next((code for code in _GRAVEST if code in codes), 1) if codes else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +112,7 @@ def examine(
     settings = settings_to_run([], request.policy)
     account = Right("create", "authentication.k8s.io", "selfsubjectreviews")
     asked = accepted([account, Right("list", "", "namespaces"), *rights.GATE])
-    accept = (*run_paths(request.options, settings), *asked, *doctor_gate.PATHS)
+    accept = (*run_paths(request.options, settings), *asked, *GATE_PATHS)
     try:
         with request.target.connect(accept) as transport:
             context = f"context {transport.context}" if transport.context else "this pod's cluster"
@@ -110,7 +158,7 @@ def check_cluster(
     else:
         hint = "try again while a pod of a tenant waits for gangplan"
         yield warned("admission policy", "not checked: no pod waits for gangplan", hint)
-    yield from doctor_gate.check_gate(transport, view, settings)
+    yield from check_gate(transport, view, settings)
     if view.nodes and (view.requests or (groups or frozenset()) >= _ASKING):
         yield from check_requests(transport, view, account)
     yield check_backend(transport, backend_of(settings.gpu_backend))
@@ -297,3 +345,108 @@ def check_backend(transport: Transport, chosen: Backend) -> Finding:
         what = f"{chosen.name}: {absent}"
         return Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
     return passed("GPU back end", f"{chosen.name}: {chosen.note}")
+
+
+# ---- the gate that deploy/gate adds at creation
+
+LABEL, ENABLED = "gangplan.dev/placement", "enabled"
+"""Of a namespace that opted in."""
+
+QUEUES = "gangplan.dev/placement-queues"
+"""Annotation of such a namespace: the queues whose pods wait for gangplan; without it all."""
+
+_API = ("admissionregistration.k8s.io", "v1")
+_POLICIES, _BINDINGS = (grouped(*_API, one.resource, name=one.name) for one in rights.GATE)
+GATE_PATHS = (f"^/apis/{_API[0].replace('.', '[.]')}/{_API[1]}$",)
+"""URL paths to learn what is served."""
+
+_MANY = 5
+_INSTALL = "kubectl apply -k deploy/gate"
+
+
+def check_gate(
+    transport: Transport, view: ClusterView, settings: KubernetesPolicy
+) -> Iterator[Finding]:
+    """Findings about the policy, then about pods that it did not gate."""
+    try:
+        opted = _opted_in(transport)
+        policy, binding = transport.send("GET", _POLICIES), transport.send("GET", _BINDINGS)
+    except GangplanError as error:
+        fault = error.faults[0]
+        yield warned("gate", f"not checked: {fault.what}", fault.hint or "try again")
+        return
+    if not opted and not policy.ok:
+        yield passed("gate", f"in pod templates: no namespace has the label {LABEL}: {ENABLED}")
+    elif not policy.ok:
+        yield _without(transport, opted, policy)
+    elif faults := list(_faults(policy.body, binding, settings.scheduling_gate)):
+        yield warned(
+            "gate", f"{rights.GATE[0].name} is not as shipped: {'; '.join(faults)}", _INSTALL
+        )
+    else:
+        yield passed("gate", f"{rights.GATE[0].name}, for {_listed(opted)}")
+    loose = [pod for pod in view.pods.values() if _is_loose(pod, opted, settings)]
+    if loose:
+        names = first_of(sorted("/".join(pod.key) for pod in loose), _MANY)
+        what = f"{plural(len(loose), 'pod')} with GPUs left to another scheduler: {names}"
+        hint = "made before the namespace opted in, or given back: delete them to have them planned"
+        yield warned("gate", what, hint)
+
+
+def _opted_in(transport: Transport) -> dict[str, str]:
+    """The namespaces that opted in, with their queues, "" for all pods."""
+    found = list_objects(transport, core("namespaces"))
+    return {
+        text(one, "metadata", "name") or "": texts(one, "metadata", "annotations").get(QUEUES, "")
+        for one in found
+        if texts(one, "metadata", "labels").get(LABEL) == ENABLED
+    }
+
+
+def _listed(opted: Mapping[str, str]) -> str:
+    """Namespaces that opted in: ``2 namespaces: research (queues a,b), vision``."""
+    shown = [f"{name} (queues {queues})" if queues else name for name, queues in opted.items()]
+    names = f": {first_of(sorted(map(one_line, shown)), _MANY)}" if opted else ""
+    return plural(len(opted), "namespace") + names
+
+
+def _without(transport: Transport, opted: Mapping[str, str], policy: Reply) -> Finding:
+    """What it means that the policy cannot be read."""
+    past = f"pods of {_listed(opted)} start without gangplan"
+    if not is_served(transport, *_API, rights.GATE[0].resource):
+        what = f"this server has no MutatingAdmissionPolicy: {past}"
+        hint = "put the gate into their pod templates (docs/apply.md); Kubernetes 1.36 serves it"
+        return warned("gate", what, hint)
+    if policy.status == 404:
+        return warned("gate", f"there is no policy {rights.GATE[0].name}: {past}", _INSTALL)
+    what = f"not checked: {one_line(policy.message)}"
+    return warned("gate", what, f"{rights.GATE[0].name} of deploy/gate grants it")
+
+
+def _faults(policy: Tree, binding: Reply, gate: str) -> Iterator[str]:
+    """What keeps pods from getting this gate."""
+    spec = mapping(policy, "spec")
+    written = [
+        text(one, "applyConfiguration", "expression") or "" for one in objects(spec, "mutations")
+    ]
+    if not any(f"'{gate}'" in one for one in written):
+        yield f"it does not add the gate {gate}"
+    if spec.get("failurePolicy") not in (None, "Fail"):
+        yield "failurePolicy is not Fail"
+    if not binding.ok:
+        yield f"no binding {rights.GATE[1].name}"
+        return
+    bound = mapping(binding.body, "spec")
+    chosen = {"matchLabels": {LABEL: ENABLED}}
+    if text(bound, "policyName") != rights.GATE[0].name:
+        yield "its binding names another policy"
+    if mapping(bound, "matchResources").get("namespaceSelector") != chosen:
+        yield f"its binding selects other namespaces than those with {LABEL}: {ENABLED}"
+
+
+def _is_loose(pod: LivePod, opted: Mapping[str, str], settings: KubernetesPolicy) -> bool:
+    """Whether a pod with GPUs waits without the gate, where all pods with GPUs should have it."""
+    asks = pod.gpus > 0 or any(is_about_gpus(name) for name, _ in pod.requests)
+    waits = pod.stays and pod.node is None and pod.start is None and not pod.expected
+    everyone = opted.get(pod.namespace) == ""
+    return everyone and waits and asks and settings.scheduling_gate not in pod.gates

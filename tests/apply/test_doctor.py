@@ -18,7 +18,7 @@ from played_kueue import SERVED
 from snapshots import environment
 
 from planner.cli import doctor_checks as checks
-from planner.cli.doctor_findings import Finding, Level, exit_code, passed, warned
+from planner.cli.doctor_checks import Finding, Level, exit_code, passed, warned
 from planner.cluster.backends import backend_of
 from planner.cluster.lock import acquire, this_run
 from planner.cluster.transport import Right

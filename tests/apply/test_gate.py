@@ -18,8 +18,7 @@ from deploying import TENANT, USER, a_cluster, built, grant
 
 from models.documents.policy import GPU_RESOURCES
 from models.instance.policy import KubernetesPolicy
-from planner.cli.doctor_findings import Finding
-from planner.cli.doctor_gate import check_gate
+from planner.cli.doctor_checks import Finding, check_gate
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.rights import GATE
 from planner.cluster.start_records import StartRecords

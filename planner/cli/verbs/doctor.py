@@ -16,7 +16,7 @@ from planner.show.table import Cell, Style, Table, columns_of, row_of
 from planner.show.text import Format
 
 if TYPE_CHECKING:
-    from planner.cli.doctor_findings import Finding
+    from planner.cli.doctor_checks import Finding
 
 
 @verb
@@ -30,8 +30,7 @@ def doctor(
     output: Format = Format.table,
 ) -> int:
     """Check the API server, rights, clock, lock; show what to do."""
-    from planner.cli.doctor_checks import DoctorRequest, examine
-    from planner.cli.doctor_findings import Level, exit_code
+    from planner.cli.doctor_checks import DoctorRequest, Level, examine, exit_code
     from planner.pipelines.apply_steps import ApplyOptions
 
     request = DoctorRequest(
