@@ -174,7 +174,7 @@ def _as_run(server: Server) -> Instance:
     records = StartRecords(server, "default")
     reader = ClusterReader(server, KubernetesPolicy(), records)
     reader.read_view()
-    lists = LiveLists(reader.store, reader.listed)
+    lists = LiveLists(reader.store)
     read_lists(server, lists, SnapshotRequest(starts=records.starts), lambda *_: None)
     with uncollected():
         return load([], gather=lists.gather).instance

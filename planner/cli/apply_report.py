@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from models.apply.evictions import withheld_by_budgets
 from models.apply.live_state import ClusterView
-from models.apply.requests import Event, Outcome, Request, Verdict
+from models.apply.requests import Outcome, Verdict
 from models.units import first_of, plural
 from planner.pipelines.apply import ApplyRequest, ApplyResult, Preview, status_of
 from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan, ordered
@@ -54,15 +54,12 @@ def can_ask(console: Console, path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleApplyReporter:
-    """The ApplyReporter of the command line."""
+    """Shows what an apply will change, and asks the user."""
 
     console: Console
     request: ApplyRequest
     output: Format
     progress: ApplyProgress
-
-    def on_event(self, request: Request, event: Event) -> None:
-        self.progress.on_event(request, event)
 
     def announce(self, plan: VerifiedPlan, view: ClusterView) -> None:
         console, request = self.console, self.request

@@ -19,7 +19,7 @@ from models.instance.policy import KubernetesPolicy
 from planner.cluster.pages import BUDGETS, DEVICES, get, list_kind, read_list
 from planner.cluster.placement_requests import RequestLists
 from planner.cluster.start_records import StartRecords, meant
-from planner.cluster.store import Listed, Store, without_gc
+from planner.cluster.store import Store, without_gc
 from planner.cluster.transport import Transport, Tree, core
 from planner.read.findings import Remarks
 from planner.read.kube.kinds import NODES, PODS, Kind
@@ -48,7 +48,7 @@ class ClusterReader:
     ``nodes``, ``pods``: objects as the server sent them, by name and by (namespace, name). ``date``: the
     server's clock in seconds since the epoch, if known. ``records``: of starts. ``notes``: in the lock.
     ``evicting``: whether to read disruption budgets.
-    ``store``: what was read, kept for the next reading; ``listed``: nodes and pods as last listed.
+    ``store``: what was read, kept for the next reading and for planning.
     """
 
     wire: Transport
@@ -61,7 +61,6 @@ class ClusterReader:
     notes: RunNotes = field(default_factory=RunNotes)
     evicting: bool = False
     store: Store = field(default_factory=Store)
-    listed: dict[Kind, list[Listed]] = field(default_factory=dict)
     requests: RequestLists = field(init=False)
     _cluster: str | None = None
     _read: tuple[KubeNode, ...] = ()
@@ -100,7 +99,7 @@ class ClusterReader:
     def _listed(self, kind: Kind) -> list[Tree]:
         """Every object of a kind, as far as it is read; whole where it is not what most are."""
         found = read_list(self.wire, core(kind.plural), self.store.reader(kind))
-        self.listed[kind] = found
+        self.store.listed[kind] = found
         return [tree for tree, _ in found if _name(tree)]
 
     def identity(self) -> str:

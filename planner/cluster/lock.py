@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -430,24 +431,18 @@ class Lock:
     def renewing(self, tick_s: float = _TICK_S) -> Iterator[None]:
         """Renew it on a thread, from a third of its duration on, while this thread computes."""
         done = threading.Event()
-        failures: list[BaseException] = []
 
         def renew() -> None:
-            try:
-                while not done.wait(tick_s) and self.lost is None:
-                    self.renew_if_needed(self._duration_s / 3)
-            except BaseException as error:  # noqa: BLE001  # raised where the block ends
-                failures.append(error)
+            while not done.wait(tick_s) and self.lost is None:
+                self.renew_if_needed(self._duration_s / 3)
 
-        thread = threading.Thread(target=renew, name="lock", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-        if failures:
-            raise failures[0]
+        with ThreadPoolExecutor(1, "lock") as pool:
+            renewed = pool.submit(renew)
+            try:
+                yield
+            finally:
+                done.set()
+        renewed.result()
 
     def release(self, last_run: Mapping[str, Any] | None = None) -> bool:
         """Release it with the summary of this run; False if it was lost or cannot be released.

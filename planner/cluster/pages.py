@@ -71,20 +71,18 @@ class ListPages:
     def __iter__(self) -> Iterator[Page]:
         """Raises UnavailableError, NotPermittedError."""
         while True:
+            first = True
+            self.refused.clear()
             try:
-                yield from self._once(PAGE if self.restarts <= MAX_RESTARTS else None)
+                for path in self._paths:
+                    limit = PAGE if self.restarts <= MAX_RESTARTS else None
+                    for page in self._pages(path, limit, first=first):
+                        yield page
+                        first = False
             except _ExpiredError:
                 self.restarts += 1
             else:
                 return
-
-    def _once(self, limit: int | None) -> Iterator[Page]:
-        self.refused.clear()
-        first = True
-        for path in self._paths:
-            for page in self._pages(path, limit, first=first):
-                yield page
-                first = False
 
     def _pages(self, path: str, limit: int | None, *, first: bool) -> Iterator[Page]:
         token: str | None = None

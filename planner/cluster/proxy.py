@@ -23,7 +23,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 
 from planner.cluster.kubectl import Kubectl, ProxyProcess
-from planner.cluster.retry import RetryingTransport
+from planner.cluster.retry import KnownRights, RetryingTransport
 from planner.cluster.transport import (
     JSON,
     LOST,
@@ -158,13 +158,14 @@ class ProxyTransport:
     """The transport through ``kubectl proxy``. Threads take turns.
 
     ``context``: None if kubectl has none. ``version``: the server's, such as v1.36.2, None if it
-    does not say. ``date``: the server's clock at ``check_server``.
+    does not say. ``date``: the server's clock at ``check_server``. ``known``: rights shown so far.
     """
 
     def __init__(self, process: ProxyProcess, *, timeout_s: float, max_bytes: int) -> None:
         self._process = process
         self._http = UnixHttp(timeout_s, max_bytes)
         self._turn = threading.Lock()
+        self.known = KnownRights()
         self.context = process.kubectl.context
         self.kubeconfig = process.kubectl.kubeconfig
         self.version: str | None = None

@@ -11,8 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.apply.gate_and_pin import CannotPin, pin
-from models.apply.live_state import ClusterView, LivePod
-from models.apply.notes import RunNotes
+from models.apply.live_state import ClusterView
 from models.apply.plan_actions import PodStart
 from models.apply.requests import (
     AllocateDevices,
@@ -143,7 +142,10 @@ class RequestSender:
                 case Evict():
                     return self._evict(request)
                 case Remember(notes):
-                    return self._remember(notes)
+                    if self.dry or self.lock is None or self.lock.remember(notes):
+                        return Done()
+                    why = self.lock.lost or "no answer"
+                    return NoAnswer(one_line(f"the lock cannot be written: {why}"))
                 case Scale():
                     return scale(self.wire, request, self.reader.pods, dry=self.dry)
         except _UNSENDABLE as error:
@@ -230,7 +232,8 @@ class RequestSender:
             case RemoveRecord(key):
                 return self.reader.records.answer(key, reply, dry=self.dry)
             case _:
-                return event_of(reply, self._pod_of)
+                # a dry run does not show the pod as it is
+                return event_of(reply, lambda tree: None if self.dry else self.reader.one(tree))
 
     def _annotations(self, order: PodStart) -> dict[str, str]:
         """What the GPU back end has the pod say. Raises CannotEncode."""
@@ -266,15 +269,6 @@ class RequestSender:
         }
         sent = pod_request("POST", *stop.key, body, sub="eviction", dry=self.dry)
         return event_of(send_one(self.wire, sent), eviction=True)
-
-    def _remember(self, notes: RunNotes) -> Done | NoAnswer:
-        if self.dry or self.lock is None or self.lock.remember(notes):
-            return Done()
-        return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
-
-    def _pod_of(self, tree: Tree) -> LivePod | None:
-        """The pod in an answer; a dry run does not show the pod as it is."""
-        return None if self.dry else self.reader.one(tree)
 
 
 def run_machine(

@@ -166,8 +166,8 @@ class RetryingTransport:
     """Sends requests through another transport, again as ``Failure`` allows.
 
     ``retries``: requests sent again so far. ``sleep`` may return early (a signal): then the next try
-    comes early. ``known``: rights shown so far, shared by the transports of one account. ``lock``: writes are
-    sent only while it is ours, looked at right before each try.
+    comes early. ``known``: rights shown so far over this connection. ``lock``: writes are sent only while it
+    is ours, looked at right before each try.
     """
 
     def __init__(
@@ -176,7 +176,6 @@ class RetryingTransport:
         waits: Sequence[float] | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
-        known: KnownRights | None = None,
         lock: LockTime | None = None,
     ) -> None:
         self._transport = transport
@@ -184,7 +183,7 @@ class RetryingTransport:
         self._waits = tuple(WAITS_S if waits is None else waits)
         self._sleep = sleep
         self._clock = clock
-        self.known = KnownRights() if known is None else known
+        self.known: KnownRights = getattr(transport, "known", None) or KnownRights()
         self.retries = 0
 
     def pause(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ from planner.cluster.rights import OPTIONAL, RECORDS, snapshot_rights
 from planner.cluster.start_records import StartRecords, claims_place, meant
 from planner.cluster.store import Listed, Store, without_gc
 from planner.cluster.transport import IDENTITY, Reply, Right, Transport, Tree, accepted, core
-from planner.errors import CannotWriteError, Fault, NotPermittedError, UnavailableError
+from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.decoders import REFUSED
 from planner.read.kube.kinds import (
     FILE_NAMES,
@@ -76,13 +76,9 @@ class SnapshotRequest:
 
 
 class LiveLists:
-    """The lists of a cluster in memory, for a plan. ``store``: keeps what it has read.
+    """The lists of a cluster in memory, for a plan. ``store``: keeps what it has read."""
 
-    ``listed``: kinds that were listed a moment ago.
-    """
-
-    def __init__(self, store: Store, listed: Mapping[Kind, list[Listed]]) -> None:
-        self.listed = listed
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._lists: list[_LiveList] = []
 
@@ -95,9 +91,9 @@ class LiveLists:
         One that is handed out as begun is not read.
         """
         made = _LiveList(kind, api_version, request)
-        if kind in self.listed:
+        if kind in self._store.listed:
             made.begin(None)
-            made.keep(self.listed[kind])
+            made.keep(self._store.listed[kind])
         else:
             made.read = self._store.reader(kind)
         yield made
@@ -411,7 +407,7 @@ class SnapshotFolder:
         try:
             self._target = target.resolve()
         except (OSError, RuntimeError, ValueError) as error:
-            raise self._failure(error) from error
+            raise cannot_write(self._shown, error) from error
         self._partial = self._target.parent / f"{self._target.name}.partial-{os.getpid()}"
         self._kept = False
 
@@ -422,7 +418,7 @@ class SnapshotFolder:
         try:
             self._partial.mkdir()
         except (OSError, ValueError) as error:
-            raise self._failure(error) from error
+            raise cannot_write(self._shown, error) from error
         except BaseException:
             shutil.rmtree(self._partial, ignore_errors=True)
             raise
@@ -454,7 +450,7 @@ class SnapshotFolder:
             if not kept:
                 path.unlink()
         except OSError as error:
-            raise self._failure(error) from error
+            raise cannot_write(self._shown, error) from error
 
     def keep(self) -> int:
         """Put the folder in its place; bytes written. Raises CannotWriteError, the old one kept."""
@@ -467,7 +463,7 @@ class SnapshotFolder:
                 self._kept = True
             sync_folder(self._target.parent)
         except OSError as error:
-            raise self._failure(error) from error
+            raise cannot_write(self._shown, error) from error
         return size
 
     def _check(self) -> None:
@@ -476,22 +472,22 @@ class SnapshotFolder:
             if not self._target.exists():
                 return
             if not self._target.is_dir():
-                raise self._refused("it is a file", "name a new folder")
+                raise cannot_write(self._shown, "it is a file", "name a new folder")
             if self._target.is_mount() or self._target == Path.cwd():
                 hint = f"name a new folder in it: {safe(str(self._shown))}/now"
-                raise self._refused("it is in use", hint)
+                raise cannot_write(self._shown, "it is in use", hint)
             inside = sorted(entry.name for entry in self._target.iterdir())
         except (OSError, ValueError) as error:
-            raise self._failure(error) from error
+            raise cannot_write(self._shown, error) from error
         foreign = [name for name in inside if name not in FILE_NAMES]
         if foreign and self._force:
             names = ", ".join(safe(name) for name in foreign[:3])
             more = " and more" if len(foreign) > 3 else ""
             what = f"it holds files that are not of a snapshot: {names}{more}"
-            raise self._refused(what, "name a new folder")
+            raise cannot_write(self._shown, what, "name a new folder")
         if inside and not self._force:
             hint = "name a new folder, or replace the snapshot in it with --force"
-            raise self._refused("the folder is not empty", hint)
+            raise cannot_write(self._shown, "the folder is not empty", hint)
 
     def _swap(self) -> None:
         """Rename over nothing or an empty folder; a full one is moved away first, and back if needed."""
@@ -516,9 +512,3 @@ class SnapshotFolder:
         names = chain([stem], (f"{stem}-{number}" for number in count(2)))
         paths = (self._target.with_name(name) for name in names)
         return next(path for path in paths if not os.path.lexists(path))
-
-    def _refused(self, why: str, hint: str) -> CannotWriteError:
-        return cannot_write(self._shown, why, hint)
-
-    def _failure(self, error: Exception) -> CannotWriteError:
-        return cannot_write(self._shown, error)

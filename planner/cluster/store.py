@@ -52,10 +52,14 @@ Listed = tuple[Tree, bool]
 
 @dataclass(slots=True)
 class Store:
-    """``reducer``: of all objects, so that equal parts are one. ``made``: see ``Gatherer``."""
+    """``reducer``: of all objects, so that equal parts are one. ``made``: see ``Gatherer``.
+
+    ``listed``: kinds that were listed a moment ago: planning does not list them again.
+    """
 
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer((COST,), {"Pod": _MORE}))
     made: dict[int, tuple[Tree, KubeObject]] = field(default_factory=dict)
+    listed: dict[Kind, list[Listed]] = field(default_factory=dict)
     _known: dict[Kind, dict[str, tuple[str, Tree]]] = field(default_factory=dict)
 
     def reader(self, kind: Kind) -> Callable[[Raw], Listed | None]:

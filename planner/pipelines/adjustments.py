@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
+from models.apply.notes import EvictNote
 from models.documents.gang import NODE_NAME, NodeExpression
 from models.documents.policy import NO_COST, Objective
-from models.instance.gang import PlannedPod
+from models.instance.gang import Gang, NodeAffinity, PlannedPod, Role
 from models.instance.instance import EarlierPlan, Instance
 from models.instance.policy import Moves, Policy
+from models.instance.solution import GangDecision
 from models.tiers import family
 from models.units import time_text
 from planner.read.findings import Remarks
 from planner.read.instance_builder import limit_queues, paused
-
-if TYPE_CHECKING:
-    from models.apply.notes import EvictNote
-    from models.instance.gang import Gang, NodeAffinity, Role
-    from models.instance.solution import GangDecision
 
 DEFRAGMENT = "defragment"
 STABILITY = "stability"

@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol
+from typing import Any
 
 from models.apply.live_state import ClusterView
-from models.apply.requests import Event, Request, Verdict
+from models.apply.requests import Verdict
 from models.units import time_text
 from planner.cluster import retry
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.lock import Lock, read_lease
-from planner.cluster.retry import KnownRights
+from planner.cluster.request_sender import OnEvent
 from planner.cluster.rights import LOOK, RECORDS
 from planner.cluster.start_records import StartRecords
 from planner.cluster.transport import Transport, accepted
@@ -58,19 +58,6 @@ class ApplyRequest:
     yes: bool = False
 
 
-class ApplyReporter(Protocol):
-    """Shows an apply while it runs, and asks the user."""
-
-    def announce(self, plan: VerifiedPlan, view: ClusterView) -> None:
-        """Show what will change."""
-
-    def confirm(self, plan: VerifiedPlan, view: ClusterView, context: str | None) -> bool:
-        """Ask the user. ``context``: of kubectl; None inside a pod."""
-
-    def on_event(self, request: Request, event: Event) -> None:
-        """Show progress after an answered request."""
-
-
 @dataclass(frozen=True, slots=True)
 class Preview:
     """A plan beside what it would change. ``context``: of kubectl; None inside a pod."""
@@ -88,7 +75,7 @@ def preview(request: ApplyRequest, console: Console) -> Preview:
     plan = read_verified(request.path, console.stdin)
     console.event("verify_done", violations=0)
     with request.target.connect(accepted((*LOOK, RECORDS))) as wire:
-        reader = _reader(request, plan, retry.RetryingTransport(wire), time.time, optional=True)
+        reader = _reader(request, plan, retry.RetryingTransport(wire), optional=True)
         reader.evicting = True
         view = reader.read_view()
         check_view(plan, view)
@@ -96,12 +83,7 @@ def preview(request: ApplyRequest, console: Console) -> Preview:
 
 
 def _reader(
-    request: ApplyRequest,
-    plan: VerifiedPlan,
-    wire: Transport,
-    wall: Callable[[], float],
-    *,
-    optional: bool = False,
+    request: ApplyRequest, plan: VerifiedPlan, wire: Transport, *, optional: bool = False
 ) -> ClusterReader:
     """Reads the cluster, which is that of the plan. ``optional``: records of starts need not be readable.
 
@@ -110,7 +92,7 @@ def _reader(
     records = StartRecords(wire, request.options.lock_namespace, optional=optional)
     reader = ClusterReader(wire, plan.settings, records, evicting=request.options.evicts)
     check_cluster(plan, reader.identity())
-    check_age(plan, request.max_age_s, wall() if reader.date is None else reader.date)
+    check_age(plan, request.max_age_s, time.time() if reader.date is None else reader.date)
     return reader
 
 
@@ -128,24 +110,25 @@ class ApplyResult:
 def apply(
     request: ApplyRequest,
     console: Console,
-    reporter: ApplyReporter,
-    *,
-    stdin: BinaryIO | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    wall: Callable[[], float] = time.time,
+    announce: Callable[[VerifiedPlan, ClusterView], None],
+    confirm: Callable[[VerifiedPlan, ClusterView, str | None], bool],
+    on_event: OnEvent,
 ) -> ApplyResult:
-    """Apply the plan of a file. Raises what the steps of ``apply_steps`` raise, and LockedError."""
-    phases = Phases(clock)
+    """Apply the plan of a file. Raises what the steps of ``apply_steps`` raise, and LockedError.
+
+    ``announce``: shows what will change. ``confirm``: asks the user; the last argument is the context of
+    kubectl, None inside a pod.
+    """
+    phases = Phases(time.monotonic)
     with phases.phase("verify"):
-        plan = read_verified(request.path, stdin)
+        plan = read_verified(request.path, console.stdin)
     console.event("verify_done", violations=0)
     options, asks = request.options, not (request.yes or request.dry)
     target = request.target
     with target.connect(run_paths(options, plan.settings)) as wire:
-        known = KnownRights()
-        transport = retry.RetryingTransport(wire, known=known)
+        transport = retry.RetryingTransport(wire)
         with phases.phase("check"):
-            reader = _reader(request, plan, transport, wall)
+            reader = _reader(request, plan, transport)
             check_rights(plan, options, transport, reader.read_view)
             if asks or request.dry:
                 reader.notes = read_lease(transport, options.lock_namespace).notes
@@ -153,8 +136,8 @@ def apply(
             with phases.phase("read"):
                 view = reader.read_view()
             check_view(plan, view)
-            reporter.announce(plan, view)
-            if not reporter.confirm(plan, view, wire.context):
+            announce(plan, view)
+            if not confirm(plan, view, wire.context):
                 return ApplyResult(plan, None, 130, wire.context, phases.seconds)
         with stop_on_signal() as stop:
             lock = None
@@ -164,15 +147,15 @@ def apply(
                         wire, console, stop, options, operation="apply", plan=plan.orders.plan
                     )
             with phases.phase("apply"):
-                sender = sender_of(wire, lock, stop, plan.settings, options, known=known)
+                sender = sender_of(wire, lock, stop, plan.settings, options)
                 sender.reader.notes = reader.notes
-                with _released(lock, plan.orders.plan, console, wall) as last_run:
+                with _released(lock, plan.orders.plan, console) as last_run:
                     verdict = check_and_apply(
                         plan,
                         options,
                         sender,
-                        reporter.on_event,
-                        lambda view: None if asks else reporter.announce(plan, view),
+                        on_event,
+                        lambda view: None if asks else announce(plan, view),
                     )
                     code = exit_code(verdict, stop.exit_code)
                     counted = {**counts(verdict.gangs), "evicted": verdict.evicted}
@@ -194,9 +177,7 @@ def status_of(verdict: Verdict, code: int, *, dry: bool = False) -> str:
 
 
 @contextmanager
-def _released(
-    lock: Lock | None, plan: str, console: Console, wall: Callable[[], float]
-) -> Iterator[dict[str, Any]]:
+def _released(lock: Lock | None, plan: str, console: Console) -> Iterator[dict[str, Any]]:
     """Release the lock at the end, with a note about this run."""
     last_run: dict[str, Any] = {"status": "failed", "exit_code": 1, "plan": plan}
     try:
@@ -206,6 +187,6 @@ def _released(
         raise
     finally:
         if lock is not None:
-            last_run["finished"] = time_text(int(wall()))
+            last_run["finished"] = time_text(int(time.time()))
             if not lock.release(last_run):
                 console.warn("the lock was not released; it expires within a minute")

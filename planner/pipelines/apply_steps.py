@@ -284,13 +284,12 @@ def sender_of(
     settings: KubernetesPolicy,
     options: ApplyOptions,
     *,
-    known: retry.KnownRights,
     clock: Callable[[], float] = time.monotonic,
 ) -> RequestSender:
     """Sends what the machine asks for under that lock; without one every write is a dry run."""
     sleep = stop.event.wait
     sender = request_sender.RequestSender(
-        wire=retry.RetryingTransport(wire, sleep=sleep, known=known, lock=lock),
+        wire=retry.RetryingTransport(wire, sleep=sleep, lock=lock),
         settings=settings,
         backend=backend_of(settings.gpu_backend),
         lock=lock,

@@ -11,24 +11,27 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
+from models.documents.plan import PlanDocument
+from models.instance.instance import Instance
 from models.instance.policy import EVERY_SCHEDULER
+from models.instance.solution import GangDecision, Proof, Reason, Solution, StoppedBy, TierResult
+from models.results.audit import Audit, AuditWriter, free_to_move
+from models.results.plan_gpus import most_effective_gpus
+from models.values.implied_bounds import ImpliedBounds
+from models.values.tier_values import Evaluation, tiers_of
 from planner import __version__
 from planner.errors import RefusedPlanError
 from planner.pipelines.adjustments import at_no_price, starting_from
 from planner.pipelines.plan import Maker, Phases, PlanRequest, check_out
 from planner.pipelines.timed_search import TimedSearch
+from planner.read.instance_builder import LoadedInput
+from planner.search.improve.fewest_restarts import FewestRestarts, Good, Step, undominated
+from planner.search.improve.making_room import steps_by_making_room
+from planner.search.improve.moves import with_moves_as_one
+from planner.show.console import Console
 from planner.signals import Stop, stop_on_signal
-
-if TYPE_CHECKING:
-    from models.documents.plan import PlanDocument
-    from models.instance.instance import Instance
-    from models.instance.solution import GangDecision, Proof, Solution, StoppedBy
-    from models.results.audit import Audit
-    from planner.read.instance_builder import LoadedInput
-    from planner.search.improve.fewest_restarts import FewestRestarts, Good, Step
-    from planner.show.console import Console
 
 TIME_LIMIT_S = 45
 """Most seconds after reading, unless the command line allows more: 1,000 nodes are audited in a minute."""
@@ -138,8 +141,6 @@ class _Auditor:
         """By the most restarts: the most permille-GPU that they regain, where that is proven."""
 
     def run(self, phases: Phases) -> tuple[Audit, PlanDocument]:
-        from models.results.audit import AuditWriter, free_to_move
-        from models.results.plan_gpus import most_effective_gpus
 
         instance = self._built.instance
         free = at_no_price(instance, movable := free_to_move(instance))
@@ -203,16 +204,12 @@ class _Auditor:
         self, free: Instance, unmoved: Sequence[GangDecision], share: float
     ) -> FewestRestarts:
         """Looks for steps with a share of the time."""
-        from planner.search.improve.fewest_restarts import FewestRestarts
-
         until = self._clock() + max(LEAST_S, min(share * self._limit, self._left))
         event = self._stop.event
         return FewestRestarts(free, unmoved, lambda: event.is_set() or self._clock() > until)
 
     def _room(self, free: Instance, unmoved: Solution) -> tuple[Solution, list[Step]]:
         """The plan in which nothing moves, better where a step without a restart was found, and steps."""
-        from planner.search.improve.making_room import steps_by_making_room
-
         self._console.doing("searching: moves that make room")
         while True:
             finder = self._finder(free, unmoved.decisions, ROOM)
@@ -225,9 +222,6 @@ class _Auditor:
 
     def _with_fewer_restarts(self, finder: FewestRestarts, steps: list[Step]) -> list[Step]:
         """The steps, with those that need fewer or cheaper restarts."""
-        from models.values.tier_values import Evaluation
-        from planner.search.improve.fewest_restarts import undominated
-
         free, asked = finder.instance, set[Question]()
         while True:
             steps = undominated(one for one in steps if _helps(finder, one))
@@ -309,8 +303,6 @@ def _limited(free: Instance, movable: frozenset[int] | None, *, level: bool) -> 
 
 def _by_gpus_alone(instance: Instance) -> bool:
     """Whether the best plan has the most effective GPUs: all plans keep as many GPUs of gangs that run."""
-    from models.values.tier_values import tiers_of
-
     tiers = [tier for tier in tiers_of(instance) if tier.family != "kept"]
     return len(tiers) == 1 and all(gang.running or gang.least_units for gang in instance.gangs)
 
@@ -322,11 +314,6 @@ def _helps(finder: FewestRestarts, step: Step) -> bool:
 
 def _with(free: Instance, like: Solution, decisions: Sequence[GangDecision]) -> Solution:
     """A plan that was found beside another: its bounds follow from the queue alone."""
-    from models.instance.solution import GangDecision, Reason, TierResult
-    from models.values.implied_bounds import ImpliedBounds
-    from models.values.tier_values import Evaluation, tiers_of
-    from planner.search.improve.moves import with_moves_as_one
-
     waits = GangDecision("wait", (), Reason("NoRoom", bare=True))
     decisions = tuple(
         waits if one.decision == "wait" and gang.hold is None else replace(one, expected_start=None)
@@ -352,8 +339,6 @@ def _best(
 
     One as good in all tiers as ``found`` has the bounds of that.
     """
-    from models.values.tier_values import Evaluation
-
     free = finder.instance
     goods = {
         tuple(one): finder.good_of(Evaluation(free, one))

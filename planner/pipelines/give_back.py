@@ -18,7 +18,7 @@ from models.instance.policy import KubernetesPolicy
 from planner.cluster import rights
 from planner.cluster.lock import Lock, read_lease
 from planner.cluster.request_sender import LEAST_LEFT_S, RequestSender
-from planner.cluster.retry import KnownRights, RetryingTransport
+from planner.cluster.retry import RetryingTransport
 from planner.cluster.transport import Tree, send_all
 from planner.cluster.writes import event_of, pod_request
 from planner.errors import Fault, LockedError
@@ -56,8 +56,7 @@ def give_back(request: GiveBackRequest, console: Console, stop: Stop) -> GivenBa
     """
     options = ApplyOptions(request.lock_namespace, wait_s=0)
     with request.target.connect(run_paths(options, request.settings)) as wire:
-        known = KnownRights()
-        transport = RetryingTransport(wire, known=known)
+        transport = RetryingTransport(wire)
         lease = read_lease(transport, request.lock_namespace)
         if lease.planned is not None and lease.now is not None:
             quiet_s = int(lease.now) - lease.planned
@@ -68,7 +67,7 @@ def give_back(request: GiveBackRequest, console: Console, stop: Stop) -> GivenBa
         rights.require(transport, needed)
         lock = take_lock(wire, console, stop, options, operation="give-back")
         try:
-            sender = sender_of(wire, lock, stop, request.settings, options, known=known)
+            sender = sender_of(wire, lock, stop, request.settings, options)
             return _Attempt(request, options, lock, sender, stop, console.warn).carry_out()
         finally:
             lock.release()  # what it says of the last run stays
@@ -86,10 +85,8 @@ class _Attempt:
     warn: Callable[[str], None]
 
     def carry_out(self) -> GivenBack:
-        view, classifier = (
-            self.sender.read_view(),
-            PodClassifier(self.sender.settings.scheduling_gate),
-        )
+        view = self.sender.read_view()
+        classifier = PodClassifier(self.sender.settings.scheduling_gate)
         quiet_s = self._quiet_s(_waiting(view, classifier))
         found = GivenBack(quiet_s)
         if quiet_s is None or quiet_s < self.request.after_s:

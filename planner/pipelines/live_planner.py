@@ -5,18 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from models.units import epoch_seconds, shown_of
 from planner.cluster import retry
-from planner.cluster.retry import KnownRights
 from planner.cluster.snapshot import LiveLists, SnapshotRequest, read_lists
-from planner.cluster.store import Listed, Store
+from planner.cluster.store import Store
 from planner.cluster.transport import Transport
 from planner.pipelines import plan as planning
 from planner.pipelines.plan import Phases, Planned, PlanRequest
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube.kinds import Kind
 from planner.show.console import Console
 
 MAX_WARNINGS = 4
@@ -29,10 +26,8 @@ LEAST_TIME_S = 10
 class LivePlanner:
     """Makes plans of one cluster. ``clock``: monotonic; ``date``: seconds since the epoch.
 
-    ``known``: rights that the account has shown: a server that has just restarted
-    and denies them is asked again.
-    ``reading``: what to read of it, at each plan. ``store``: what was read of it before. ``listed``: kinds
-    that were listed a moment ago, and are not listed for the first plan.
+    ``reading``: what to read of it, at each plan. ``store``: what was read of it before; what was
+    listed a moment ago is not listed for the first plan.
     ``seconds``: of each phase, summed over plans. ``warnings``: those that were shown.
     """
 
@@ -45,13 +40,11 @@ class LivePlanner:
         store: Store,
         clock: Callable[[], float],
         *,
-        known: KnownRights | None = None,
-        listed: Mapping[Kind, list[Listed]] = MappingProxyType({}),
         date: Callable[[], float] = time.time,
     ) -> None:
         self._request = request
-        self._wire, self._reading = retry.RetryingTransport(wire, known=known), reading
-        self._store, self._known = store, listed
+        self._wire, self._reading = retry.RetryingTransport(wire), reading
+        self._store = store
         self._console = console
         self._clock = clock
         self._date = date
@@ -68,10 +61,11 @@ class LivePlanner:
         request = replace(self._request, now=epoch_seconds(created_at))
         if before is not None:
             request = replace(request, time_limit_s=time_left(before))
+            self._store.listed.clear()
         phases = Phases(self._clock)
         try:
             with phases.phase("snapshot"):
-                lists = self._listed(self._known if before is None else {})
+                lists = self._listed()
         finally:
             self._add(phases.seconds)
         planned = planning.plan(
@@ -84,9 +78,9 @@ class LivePlanner:
         self._add(planned.seconds)
         return planned
 
-    def _listed(self, known: Mapping[Kind, list[Listed]]) -> LiveLists:
+    def _listed(self) -> LiveLists:
         """What planning needs of the cluster as it is now."""
-        lists = LiveLists(self._store, known)
+        lists = LiveLists(self._store)
         recorded = read_lists(self._wire, lists, self._reading(), lambda *_: None)
         if recorded.forbidden and not self._reported:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")

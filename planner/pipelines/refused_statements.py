@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from models.documents.reason import UNSTATED
 from models.documents.stated import STATEMENTS
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, Solution
 from models.queues.delays import with_causes
-
-if TYPE_CHECKING:
-    from models.instance.instance import Instance
-    from models.instance.solution import GangDecision, Solution
-    from models.verify.violation import Violation
+from models.verify.violation import Violation
 
 _FIELDS = {
     "spec.gangs[].expectedStart": "expected_start",

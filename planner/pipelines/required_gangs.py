@@ -11,21 +11,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from models.documents.policy import Objective
 from models.instance.disruption_budgets import fixed, may_stop
-from models.instance.solution import NEVER
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import NEVER, Solution, TierResult
 from models.queues.queue_shares import shares
 from models.tiers import TIERS, family
 from models.values.tier_values import admitted, tiers_of
 from planner.errors import Fault, UsageError
 from planner.show.reason_words import words
-
-if TYPE_CHECKING:
-    from models.instance.gang import Gang
-    from models.instance.instance import Instance
-    from models.instance.solution import Solution, TierResult
 
 _BELOW_ALL = -(10**18)
 

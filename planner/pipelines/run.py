@@ -28,7 +28,6 @@ from planner.cluster import retry, rights
 from planner.cluster.lock import Lock
 from planner.cluster.pages import served_groups
 from planner.cluster.request_sender import RequestSender
-from planner.cluster.retry import KnownRights
 from planner.cluster.snapshot import ACCEPT, SnapshotRequest
 from planner.cluster.transport import Transport
 from planner.errors import (
@@ -102,7 +101,6 @@ def run(
     *,
     work: Work | None = None,
     clock: Callable[[], float] = time.monotonic,
-    wall: Callable[[], float] = time.time,
 ) -> int:
     """Run everything; the exit code. Expected failures and the summary are printed.
 
@@ -124,11 +122,11 @@ def run(
             # A bug: the command line reports it, and its event is the summary.
             _record_failure(report, error)
             with contextlib.suppress(GangplanError):
-                _write_metrics(request, report, wall)
+                _write_metrics(request, report)
             console.say(report.line(clock() - begun))
             raise
         try:
-            _write_metrics(request, report, wall)
+            _write_metrics(request, report)
         except GangplanError as error:
             if error.faults != shown:  # the first check of the run may have reported it
                 _show_error(console, request, report, error)
@@ -138,9 +136,9 @@ def run(
     return report.exit_code
 
 
-def _write_metrics(request: RunRequest, report: RunReport, wall: Callable[[], float]) -> None:
+def _write_metrics(request: RunRequest, report: RunReport) -> None:
     if request.metrics is not None:
-        metrics.write(request.metrics, report, wall())
+        metrics.write(request.metrics, report, time.time())
 
 
 def _record_failure(report: RunReport, error: BaseException) -> None:
@@ -164,7 +162,7 @@ def _show_error(
 class _Run:
     """One run under its signal handlers: lock, recover, plan, verify, apply. ``clock``: monotonic seconds.
 
-    ``known``: rights that the account has shown. ``wire``, ``lock``, ``sender``: once there are.
+    ``wire``, ``lock``, ``sender``: once there are.
     """
 
     request: RunRequest
@@ -172,7 +170,6 @@ class _Run:
     report: RunReport
     stop: Stop
     clock: Callable[[], float]
-    known: KnownRights = field(default_factory=KnownRights)
     wire: Transport = field(init=False)
     lock: Lock = field(init=False)
     sender: RequestSender = field(init=False)
@@ -193,21 +190,14 @@ class _Run:
                 self._take_lock()
             with self._released():
                 self.stop.check()
-                self.sender = sender_of(
-                    self.wire,
-                    self.lock,
-                    self.stop,
-                    settings,
-                    options,
-                    known=self.known,
-                    clock=self.clock,
-                )
+                wire, lock, stop, clock = self.wire, self.lock, self.stop, self.clock
+                self.sender = sender_of(wire, lock, stop, settings, options, clock=clock)
                 self._execute_locked()
 
     def _take_lock(self) -> None:
         """Raises LockedError with the holder, NotPermittedError before anything else."""
         options = self.request.options
-        transport = retry.RetryingTransport(self.wire, known=self.known)
+        transport = retry.RetryingTransport(self.wire)
         self.stop.check()
         groups = served_groups(transport)
         rights.require_run(transport, groups, self.request.skip, options.lock_namespace)
@@ -321,6 +311,8 @@ class _Run:
             evicted=with_lost_counted(replace(view, notes=notes, now=now)).evictions(now),
             promises=notes.promises,
         )
+        if recovered.gangs:  # what was listed before is the past
+            reader.store.listed.clear()
         skip = request.skip | (rights.REQUESTS if rights.unanswered(wire, view) else frozenset())
         leave = rights.waits_in(unserved, self._classifier) if unserved else None
         return LivePlanner(
@@ -330,8 +322,6 @@ class _Run:
             self.console,
             reader.store,
             self.clock,
-            known=self.known,
-            listed={} if recovered.gangs else reader.listed,
             # Ages are computed with the server's clock: that of this host may be wrong.
             date=lock.now,
         )

@@ -9,14 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from models.instance.instance import Instance
+from models.instance.solution import Solution
+from planner.show.console import Console
 from planner.show.progress import FIRST_PLAN, STOPPING, SearchProgress
-
-if TYPE_CHECKING:
-    from models.instance.instance import Instance
-    from models.instance.solution import Solution
-    from planner.show.console import Console
 
 TICK_S = 0.05
 

@@ -23,7 +23,7 @@ from effort import examples
 from planner import errors
 from planner.cli.app import run
 from planner.cluster.lock import Lock
-from planner.cluster.retry import KnownRights, RetryingTransport
+from planner.cluster.retry import RetryingTransport
 from planner.cluster.transport import Transport
 from planner.show.console import Console
 
@@ -88,11 +88,10 @@ class Hasty(RetryingTransport):
         self,
         wire: Transport,
         sleep: object = None,
-        known: KnownRights | None = None,
         lock: Lock | None = None,
     ) -> None:
         del sleep
-        super().__init__(wire, sleep=lambda _: None, known=known, lock=lock)
+        super().__init__(wire, sleep=lambda _: None, lock=lock)
 
 
 class Crash(BaseException):

@@ -19,6 +19,7 @@ from apiserver import Answer, FakeCluster
 from apiserver_kinds import Json, Tree
 from effort import HANG_S
 
+from planner.cluster.retry import KnownRights
 from planner.cluster.transport import JSON, Reply
 
 CERTIFICATE = Path(__file__).parents[1] / "data" / "kube_api" / "localhost.pem"
@@ -193,6 +194,7 @@ class FakeWire:
 
     def __init__(self, cluster: FakeCluster, user: str | None = None) -> None:
         self.cluster, self.user, self.context = cluster, user, "test"
+        self.known = KnownRights()
 
     def send(
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON

@@ -64,5 +64,7 @@ def apply(
         return reports.show_preview(console, request, output, preview, detailed=detailed_exitcode)
     progress = ApplyProgress(console, time.monotonic)
     reporter = reports.ConsoleApplyReporter(console, request, output, progress)
-    result = pipeline.apply(request, console, reporter, stdin=console.stdin)
+    result = pipeline.apply(
+        request, console, reporter.announce, reporter.confirm, progress.on_event
+    )
     return reports.report(console, request, output, result)
