@@ -251,7 +251,7 @@ CEILINGS: dict[str, int] = {
     "planner/read/slurm": 1565,
     "planner/read/topo": 645,
     "planner/search": 1213,
-    "planner/search/bound": 695,
+    "planner/search/bound": 702,
     "planner/search/engines": 735,
     "planner/search/explain": 1607,
     "planner/search/improve": 936,

@@ -160,7 +160,7 @@ class SlotSearch:
                 if found.status is not Status.OPTIMAL:
                     break
                 other = problem.doings(found.values)
-                free |= {g for g in doings | other if doings.get(g) != other.get(g)}
+                free |= problem.alike(g for g in doings | other if doings.get(g) != other.get(g))
         return False
 
     def _follow_on(self, problem: SlotProblem, position: int, held: Sequence[int] = ()) -> bool:

@@ -141,6 +141,16 @@ class SlotProblem:
             if gang not in free and doings.get(gang) != _doing(mode):
                 yield mode.variable
 
+    def alike(self, gangs: Iterable[int]) -> set[int]:
+        """All gangs with pods of the same sizes that wait as these do, or may stop or move."""
+        every = self.model.instance.gangs
+        kinds = [
+            (g.running, g.movable, g.preemptible, *((role.gpus, role.min) for role in g.roles))
+            for g in every
+        ]
+        known = {kinds[g] for g in gangs}
+        return {g for g, kind in enumerate(kinds) if kind in known}
+
     def others(self, doings: Mapping[int, Doing], free: Container[int]) -> Linear:
         """How many gangs do something else than this, of those that are not free."""
         total = Linear(constant=sum(gang not in free for gang in doings))
