@@ -18,7 +18,6 @@ from models.documents.cluster import (
     ClusterMetadata,
     ClusterSpec,
     NodeDocument,
-    PolicyLevel,
 )
 from models.documents.communication import Communication
 from models.documents.gang import (
@@ -38,7 +37,6 @@ from models.documents.gang import (
     SliceDocument,
     SpreadDocument,
 )
-from models.documents.plan import RelaxedDocument, WhatIfDocument
 from models.documents.policy import (
     LOST_RUNTIME,
     KubernetesDocument,
@@ -46,7 +44,6 @@ from models.documents.policy import (
     PolicyDocument,
     PolicyMetadata,
     PolicySpec,
-    ServerModelChoice,
     StarvationDocument,
 )
 from models.documents.queue import (
@@ -61,7 +58,7 @@ from models.hardware import ServerModel, bits
 from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread, Together
 from models.instance.instance import Instance
-from models.instance.policy import KubernetesPolicy, Moves, Policy
+from models.instance.policy import Moves, Policy
 from models.instance.queue import AMOUNTS, Amount, Queue
 from models.units import duration_text, time_text
 
@@ -78,10 +75,7 @@ def canonical_instance(instance: Instance) -> dict[str, Any]:
     cluster = instance.cluster
     gangs = _GangWriter(cluster)
     queues = {"queues": _queues(instance)} if instance.queues else {}
-    what_if = {}
-    if (changed := instance.what_if) is not None:
-        relaxed = tuple(RelaxedDocument.model_construct(gang=g, what=w) for g, w in changed.relaxed)
-        what_if = {"whatIf": WhatIfDocument.of(changed, relaxed=relaxed).to_json()}
+    what_if = {} if instance.what_if is None else {"whatIf": instance.what_if.to_json()}
     return {
         "cluster": _cluster(cluster),
         "gangs": [gangs.write(gang) for gang in instance.gangs],
@@ -367,21 +361,6 @@ def _policy(policy: Policy, *, now: int | None, unit: int) -> PolicyDocument:
             moves=MovesDocument.of(moves),
             starvation=None if after is None else StarvationDocument.model_construct(after=after),
             now=now,
-            kubernetes=_kubernetes(policy.kubernetes),
-        ),
-    )
-
-
-def _kubernetes(policy: KubernetesPolicy) -> KubernetesDocument:
-    nodes_of = {level: dict(domains) for level, domains in policy.level_domains}
-    levels = policy.levels
-    return KubernetesDocument.of(
-        policy,
-        levels=None
-        if levels is None
-        else tuple(made(PolicyLevel, level, domains=nodes_of.get(level.name)) for level in levels),
-        server_models=tuple(
-            ServerModelChoice.model_construct(node_selector=dict(selector), model=model)
-            for selector, model in policy.server_models
+            kubernetes=made(KubernetesDocument, policy.kubernetes),
         ),
     )

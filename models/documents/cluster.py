@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -53,10 +53,6 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 Hosts = Annotated[HostRange, checked(check_hosts)]
-
-
-Domains = tuple[tuple[str, tuple[str, ...]], ...]
-"""(domain, names of its nodes), both sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,9 +338,10 @@ class PolicyLevel(Level):
                         return
                     seen[node] = domain
 
-    def to_domains(self) -> Domains:
-        """Its domains by name, each with its nodes, both sorted."""
-        return tuple(
-            (domain, tuple(sorted(node for pattern in patterns for node in hosts(pattern))))
+    def written_out(self) -> Self:
+        """The same with the names of all nodes of its domains, both sorted."""
+        found = {
+            domain: tuple(sorted(node for pattern in patterns for node in hosts(pattern)))
             for domain, patterns in sorted((self.domains or {}).items())
-        )
+        }
+        return self if self.domains is None else replace(self, domains=found)

@@ -5,7 +5,6 @@ fields are kept, so that an older program reads the plans of a newer one.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -19,7 +18,6 @@ from models.documents.base import (
     Name,
     Natural,
     Open,
-    Sentence,
     Time,
     Title,
     omitted,
@@ -27,48 +25,14 @@ from models.documents.base import (
 )
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import MAX_PODS, MAX_RANK, GangDocument
-from models.documents.policy import NO_COST, PolicyDocument
+from models.documents.policy import NO_COST, PolicyDocument, WhatIf
 from models.documents.queue import QueueDocument
 from models.documents.reason import ReasonFields
 from models.documents.server import GpuIndices
-from models.host_ranges import host_ranges
 from models.instance.policy import EVERY_SCHEDULER, kubernetes_policy
 from models.instance.solution import NEVER, Cause, Decision, PassedOver, Proof, StoppedBy
 from models.tiers import Sense
-from models.units import SHOWN_SCHEDULERS, first_of, plural
-
-_SHOWN = 4
-"""Names of a kind in words; the rest are counted."""
-
-
-class RelaxedDocument(Document):
-    """A requirement that does not bind a gang."""
-
-    gang: Sentence = Field(description="namespace/name")
-    what: Sentence = Field(description="A level, or what else `--relax` takes")
-
-
-class WhatIfDocument(Document):
-    """What was supposed: files added, nodes drained, gangs left out and requirements relaxed."""
-
-    added: Many[Sentence] = omitted((), "Files")
-    drained: Many[Name] = omitted(())
-    """Nodes, sorted: they take nobody, and who stood there is placed anew"""
-    without: Many[Sentence] = omitted((), "namespace/name of gangs, sorted")
-    relaxed: Many[RelaxedDocument] = omitted((), "By gang")
-
-    def words(self) -> Iterator[str]:
-        """What was supposed, in words that follow "a what-if "."""
-        relaxed = [f"{one.what} of {one.gang}" for one in self.relaxed]
-        for names, text in (
-            (self.added, "with {} added"),
-            (host_ranges(self.drained), "with {} drained"),
-            (self.without, "without {}"),
-            (relaxed, "with {} relaxed"),
-        ):
-            if names:
-                yield text.format(first_of(names, _SHOWN, "other"))
-
+from models.units import SHOWN_SCHEDULERS, plural
 
 EffectiveGpus = Annotated[float, Field(ge=0)]
 GangKey = tuple[str, str]
@@ -90,7 +54,7 @@ class PlanInstance(Document):
     gangs: Many[GangDocument]
     policy: PolicyDocument
     queues: Many[QueueDocument] = omitted(())
-    changes: WhatIfDocument | None = omitted(None, alias="whatIf")
+    changes: WhatIf | None = omitted(None, alias="whatIf")
     """How it differs from the input of the plan, which then cannot be applied"""
 
     @property

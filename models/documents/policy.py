@@ -22,6 +22,7 @@ from models.documents.base import (
     Name,
     Requested,
     SchedulerName,
+    Sentence,
     Time,
     Title,
     bounded,
@@ -34,8 +35,9 @@ from models.documents.base import (
 )
 from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors, resource_errors
 from models.documents.gang import MAX_PRIORITY, LevelName, Share
+from models.host_ranges import host_ranges
 from models.tiers import MAINS, Main, objective_names
-from models.units import InvalidValueError, described, shown
+from models.units import InvalidValueError, described, first_of, shown
 
 Preset = Main
 
@@ -198,50 +200,57 @@ class SolveLimits(Data):
     seed: Annotated[int, whole(0, 2**31 - 1)] = 0
 
 
-class ServerModelChoice(Document):
+@dataclass(frozen=True, slots=True)
+class ServerModelChoice(Data):
     """Nodes with these labels are servers of this model; without labels: every node."""
 
-    node_selector: Mapped[LabelKey, LabelValue] = Field(default={})
+    node_selector: Annotated[Mapped[LabelKey, LabelValue], Field(default={})]
     """Labels its nodes have; absent: every node"""
-    model: Title = Field(description="Server model by name or alias")
+    model: Annotated[Title, Field(description="Server model by name or alias")]
 
 
-class KubernetesDocument(Document):
+@dataclass(frozen=True, slots=True)
+class KubernetesDocument(Data):
     """How Kubernetes objects are read, and how a plan is applied to them."""
 
     scheduling_gate: LabelKey = GATE
     """Waiting pods with this gate are planned"""
-    scheduler_names: Many[SchedulerName] = omitted((), max_length=64)
+    scheduler_names: Annotated[Many[SchedulerName], omitted((), max_length=64)] = ()
     """Other schedulers whose waiting pods are planned too, as a what-if that cannot be applied; "*": every
     scheduler"""
-    gpu_resources: Many[LabelKey] = Field(default=GPU_RESOURCES, max_length=64)
+    gpu_resources: Annotated[Many[LabelKey], Field(max_length=64)] = GPU_RESOURCES
     """Resource names that count whole GPUs"""
-    levels: Many[PolicyLevel] | None = omitted(None)
+    levels: Annotated[Many[PolicyLevel] | None, omitted(None)] = None
     """Topology levels, widest first; absent: detected, []: none"""
     server_models: Many[ServerModelChoice] = ()
     """Server model of nodes, by their labels; the first match applies"""
-    ignore: Many[str] = Field(
-        default=(), json_schema_extra={"items": {"type": "string", "enum": list(CONSTRAINTS)}}
-    )
+    ignore: Annotated[
+        Many[str],
+        Field(json_schema_extra={"items": {"type": "string", "enum": list(CONSTRAINTS)}}),
+    ] = ()
     """Constraints that a plan leaves out"""
     trust_submitted_at: bool = False
     """Whether an annotation may set the submission time of a gang"""
-    trust_communication: bool = omitted(default=False)
+    trust_communication: Annotated[bool, omitted(default=False)] = False
     """Whether annotations about its communication may make a gang count as faster than one that says
     nothing"""
-    trust_min_run_time: bool = omitted(default=False)
+    trust_min_run_time: Annotated[bool, omitted(default=False)] = False
     """Whether an annotation may state a `minRunTime` above that of the queue or the policy"""
-    trust_elastic_quotas: bool = omitted(default=False)
+    trust_elastic_quotas: Annotated[bool, omitted(default=False)] = False
     """Whether only administrators write ElasticQuotas, so that they promise GPUs, too"""
     nvlink_across_nodes: Literal["assumed", "claimed"] = "assumed"
     """Whether NVLink between servers counts for every gang, or only where all GPU pods have a ComputeDomain
     claim"""
-    gpu_backend: Literal["annotation", "none", "hami", "dra", "kai"] = omitted("annotation")
+    gpu_backend: Annotated[
+        Literal["annotation", "none", "hami", "dra", "kai"], omitted("annotation")
+    ] = "annotation"
     """How `apply` passes the GPU indices of a pod to its node, or with kai its node to KAI's binder"""
-    other_schedulers: Many[Name] | None = omitted(None)
+    other_schedulers: Annotated[Many[Name] | None, omitted(None)] = None
     """Schedulers whose pods hold room on the node they select before they are bound; absent:
     default-scheduler, and those with a running pod in another namespace"""
-    pending_limit_s: Duration | None = omitted(PENDING_LIMIT_S, alias="pendingLimit")
+    pending_limit_s: Annotated[Duration | None, omitted(PENDING_LIMIT_S, alias="pendingLimit")] = (
+        PENDING_LIMIT_S
+    )
     """How long a started pod may stay unbound before its gang is reported as stuck; null: for ever"""
 
     def field_errors(self) -> Iterator[FieldError]:
@@ -311,7 +320,7 @@ class PolicySpec(Document):
     """What a free GPU needs of its node, such as cpu and memory, not to be stranded"""
     suspect_for_s: Duration = omitted(DAY_S, alias="suspectFor")
     """So long after its last failure a node counts in the tier `suspect`"""
-    kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
+    kubernetes: KubernetesDocument = omitted(KubernetesDocument())
 
     def to_objectives(self) -> tuple[Objective, ...]:
         """The objectives as written, else those of the preset."""
@@ -387,3 +396,38 @@ class PolicyDocument(Document):
             if seconds is not None and seconds < 1:
                 what = f"{name} under one second"
                 yield FieldError(("spec", section, field), what, "write 1s or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed(Data):
+    """A requirement that does not bind a gang."""
+
+    gang: Annotated[Sentence, Field(description="namespace/name")]
+    what: Annotated[Sentence, Field(description="A level, or what else `--relax` takes")]
+
+
+_SHOWN = 4
+"""Names of a kind in words; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf(Data):
+    """What was supposed: files added, nodes drained, gangs left out and requirements relaxed."""
+
+    added: Annotated[Many[Sentence], omitted((), "Files")] = ()
+    drained: Annotated[Many[Name], omitted(())] = ()
+    """Nodes, sorted: they take nobody, and who stood there is placed anew"""
+    without: Annotated[Many[Sentence], omitted((), "namespace/name of gangs, sorted")] = ()
+    relaxed: Annotated[Many[Relaxed], omitted((), "By gang")] = ()
+
+    def words(self) -> Iterator[str]:
+        """What was supposed, in words that follow "a what-if "."""
+        relaxed = [f"{one.what} of {one.gang}" for one in self.relaxed]
+        for names, text in (
+            (self.added, "with {} added"),
+            (host_ranges(self.drained), "with {} drained"),
+            (self.without, "without {}"),
+            (relaxed, "with {} relaxed"),
+        ):
+            if names:
+                yield text.format(first_of(names, _SHOWN, "other"))

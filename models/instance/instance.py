@@ -12,7 +12,7 @@ from functools import cached_property, wraps
 from operator import attrgetter
 from typing import Protocol, TypeVar, TypeVarTuple, cast
 
-from models.documents.policy import GPUS, NO_COST
+from models.documents.policy import GPUS, NO_COST, WhatIf
 from models.instance.cluster import Cluster, Node
 from models.instance.eligibility import Eligibility, model_matches, tolerated, without_conditions
 from models.instance.gang import Gang, Role, selects
@@ -323,21 +323,6 @@ class Instance:
         nodes = self.cluster.nodes
         ours = frozenset(n for n, node in enumerate(nodes) if self.ours(node))
         return Eligibility(tuple(map(without_conditions, nodes)), self._eligibility.labels, ours)
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """How the input was changed for a plan, which therefore cannot be applied.
-
-    ``added``: files. ``drained``: nodes. ``without``: gangs. ``relaxed``: (gang, what of it).
-
-    Sorted, gangs as ``namespace/name``. ``what``: a level, or a word of ``models.rules.registry.relaxable``.
-    """
-
-    added: tuple[str, ...] = ()
-    drained: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    relaxed: tuple[tuple[str, str], ...] = ()
 
 
 def once(find: Callable[[Instance], Found]) -> Callable[[Instance], Found]:

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from models.documents.base import made
-from models.documents.cluster import Domains, Level
 from models.documents.policy import (
     DAY_S,
     DEFAULT_PRESET,
-    GATE,
-    GPU_RESOURCES,
-    PENDING_LIMIT_S,
     QUEUE_LIMIT,
     SLURM_PRIORITIES,
     Disruption,
@@ -76,37 +72,19 @@ GPU_BACKENDS = ("annotation", "none", "hami", "dra", "kai")
 
 
 @dataclass(frozen=True, slots=True)
-class KubernetesPolicy:
+class KubernetesPolicy(KubernetesDocument):
     """How Kubernetes objects are read and a plan is applied; no tier depends on it.
 
-    Its fields say what those of ``KubernetesDocument`` do; names are sorted.
-    ``level_domains``: (name of a level, its domains) of levels that have no label.
-    ``server_models``: (node selector, model), the first match counts.
+    Names are sorted, and host ranges written out.
     """
-
-    scheduling_gate: str = GATE
-    gpu_resources: tuple[str, ...] = GPU_RESOURCES
-    levels: tuple[Level, ...] | None = None
-    server_models: tuple[tuple[tuple[tuple[str, str], ...], str], ...] = ()
-    ignore: tuple[str, ...] = ()
-    trust_submitted_at: bool = False
-    trust_communication: bool = False
-    trust_min_run_time: bool = False
-    trust_elastic_quotas: bool = False
-    level_domains: tuple[tuple[str, Domains], ...] = ()
-    nvlink_across_nodes: str = "assumed"
-    gpu_backend: str = GPU_BACKENDS[0]
-    other_schedulers: tuple[str, ...] | None = None
-    pending_limit_s: int | None = PENDING_LIMIT_S
-    scheduler_names: tuple[str, ...] = ()
 
     def plans(self, scheduler: str) -> bool:
         """Whether waiting pods of a scheduler are planned, whatever their scheduling gates."""
         return not {scheduler, EVERY_SCHEDULER}.isdisjoint(self.scheduler_names)
 
     def server_model_of(self, labels: Mapping[str, str]) -> str | None:
-        """The server model of nodes with these labels, as the Policy names it."""
-        fits = (name for own, name in self.server_models if labels.items() >= {*own})
+        """The server model of nodes with these labels, as the Policy names it; the first match counts."""
+        fits = (o.model for o in self.server_models if labels.items() >= o.node_selector.items())
         return next(fits, None)
 
     @property
@@ -122,14 +100,7 @@ def kubernetes_policy(document: KubernetesDocument) -> KubernetesPolicy:
         KubernetesPolicy,
         document,
         scheduler_names=tuple(sorted(document.scheduler_names)),
-        levels=None if levels is None else tuple(made(Level, one) for one in levels),
-        level_domains=tuple(
-            (one.name, one.to_domains()) for one in levels or () if one.domains is not None
-        ),
-        server_models=tuple(
-            (tuple(sorted(choice.node_selector.items())), choice.model)
-            for choice in document.server_models
-        ),
+        levels=None if levels is None else tuple(one.written_out() for one in levels),
         ignore=tuple(sorted(document.ignore)),
         other_schedulers=None if others is None else tuple(sorted(others)),
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from models.documents.gang import GangDocument
-from models.documents.plan import PlanInstance, WhatIfDocument
+from models.documents.plan import PlanInstance
+from models.documents.policy import WhatIf
 from models.verify.judged_rules import binds
 from models.verify.rule import Binds
 
 
-def wrong(instance: PlanInstance, stated: WhatIfDocument) -> Iterator[str]:
+def wrong(instance: PlanInstance, stated: WhatIf) -> Iterator[str]:
     """Every difference, in a sentence."""
     relaxed = [(one.gang, one.what) for one in stated.relaxed]
     if not (stated.added or stated.drained or stated.without or relaxed):
@@ -61,8 +62,7 @@ def _level_binds(level: str) -> Binds:
 
 def _required(gang: GangDocument) -> set[str]:
     """The levels that it may not leave."""
-    found = {gang.spec.topology.required}
+    found = {gang.spec.topology.required, *(role.topology.required for role in gang.spec.roles)}
     for role in gang.spec.roles:
-        found |= {role.topology.required, *(one.required for one in role.outer_slices)}
-        found |= {role.slice.required} if role.slice is not None else set()
+        found |= {one.required for one in (role.slice, *role.outer_slices) if one is not None}
     return {level for level in found if level is not None}

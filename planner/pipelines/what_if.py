@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from models.documents.base import suggestion
+from models.documents.policy import Relaxed, WhatIf
 from models.host_ranges import hosts
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance, WhatIf
+from models.instance.instance import Instance
 from models.instance.reshaping import with_reshapable
 from models.rules.registry import relaxable, relaxed, requirements
 from models.units import InvalidValueError, first_of, plural, shortened, shown
@@ -73,7 +74,7 @@ def with_changes(instance: Instance, changes: Changes) -> tuple[Instance, tuple[
         added=tuple(shortened(safe(name), MAX_FILE_NAME) for name in changes.add),
         drained=tuple(sorted(nodes[n].name for n in drained)),
         without=tuple(sorted(names[i] for i in without)),
-        relaxed=tuple(sorted((names[i], what) for i, what in relaxed)),
+        relaxed=tuple(Relaxed(*one) for one in sorted((names[i], what) for i, what in relaxed)),
     )
     kept = (gang for i, gang in enumerate(gangs) if i not in without)
     changed = replace(
@@ -143,11 +144,10 @@ def _evicted(gang: Gang, now: int) -> Gang:
 
     Also those on other nodes: pods of a gang do not work without the others.
     """
-    submitted = None if gang.submitted_at is None else now
     return replace(
         gang,
         pods=(),
-        submitted_at=submitted,
+        submitted_at=None if gang.submitted_at is None else now,
         started_at=None,
         runs_since=None,
         last_checkpoint=None,
@@ -194,8 +194,7 @@ class _Relaxing:
 
     def of(self, gang: Gang) -> Gang:
         """The gang without the requirement; an equal one if it does not have it."""
-        roles = tuple(map(self._role, gang.roles))
-        gang = replace(gang, roles=roles)
+        gang = replace(gang, roles=tuple(map(self._role, gang.roles)))
         if gang.required in self._levels:
             gang = replace(gang, required=None, preferred=_narrower(gang.required, gang.preferred))
         return gang if self._levels else relaxed(self._instance, gang, self._what)

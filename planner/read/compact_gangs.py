@@ -72,7 +72,7 @@ class GangReader:
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
     # by the identity of parts that equal documents share: those without faults, and what roles are read as
-    _sound: set[tuple[int, int, int, bool]] = field(default_factory=set)
+    _sound: set[tuple[int, int, int]] = field(default_factory=set)
     _once: Known = field(default_factory=Known)
     _equal: dict[Terms, Terms] = field(default_factory=dict)
 
@@ -86,12 +86,11 @@ class GangReader:
     def read(
         self,
         entries: Sequence[GangEntry],
-        found: Sequence[GangEntry] = (),
         made: Sequence[Gang] = (),
         *,
         lenient: bool = False,
     ) -> tuple[Gang, ...]:
-        """Every gang of these entries, by (namespace, name). ``found``: further ones, which are sound.
+        """Every gang of these entries, by (namespace, name).
 
         ``made``: those of a cluster, as they are but for GPUs that they cannot hold. ``lenient``: the pods
         were observed in one, so contradictions are no faults. Where pods hold more GPUs than their node
@@ -102,13 +101,11 @@ class GangReader:
             self.gangs[gang.key] = "the Kubernetes objects"
             self.pod_names.update((gang.namespace, pod.name) for pod in gang.pods)
             self.pod_uids.update((pod.uid, pod.name) for pod in gang.pods if pod.uid is not None)
-        read = [self._gang(entry, sound=True) for entry in found]
-        read += [self._gang(entry, sound=False) for entry in entries]
-        gangs = [*made, *(gang for gang in read if gang is not None)]
+        gangs = [*made, *filter(None, map(self._gang, entries))]
         gangs = self._with_possible_holds(gangs) if lenient else gangs
         return tuple(sorted(gangs, key=lambda gang: gang.key))
 
-    def _gang(self, entry: GangEntry, *, sound: bool) -> Gang | None:
+    def _gang(self, entry: GangEntry) -> Gang | None:
         document = entry.document
         key = (document.metadata.namespace, document.metadata.name)
         if key in self.gangs:
@@ -117,9 +114,8 @@ class GangReader:
             entry.fault(("metadata", "name"), what, "rename one, or put it in another namespace")
             return None
         self.gangs[key] = entry.source.name
-        entry.report_errors(self._spec_errors(document, sound=sound))
-        if not sound:
-            entry.report_errors(document.pod_errors())
+        entry.report_errors(self._spec_errors(document))
+        entry.report_errors(document.pod_errors())
         if not self.lenient:  # live pods have names, and their controllers name later ones
             self._check_pod_names(entry)
         roles = {role.name: i for i, role in enumerate(document.spec.roles)}
@@ -137,13 +133,13 @@ class GangReader:
         )
         return self._built(document, pods, planned)
 
-    def _spec_errors(self, document: GangDocument, *, sound: bool) -> Iterator[FieldError]:
+    def _spec_errors(self, document: GangDocument) -> Iterator[FieldError]:
         """Contradictions in its spec; what gangs share is looked at once."""
         spec = document.spec
-        kind = (id(spec.roles), id(spec.topology), id(spec.communication), sound)
+        kind = (id(spec.roles), id(spec.topology), id(spec.communication))
         if kind in self._sound and not spec.groups and spec.near is None:
             return
-        found = [*(() if sound else document.spec_errors()), *self._level_errors(spec)]
+        found = [*document.spec_errors(), *self._level_errors(spec)]
         if not found:
             self._sound.add(kind)
         yield from found

@@ -6,7 +6,6 @@ remark if there are Kubernetes objects, whose folders hold other files too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -220,12 +219,10 @@ class Documents:
             self.findings.placed += form.faults
             if not form.documents:
                 return
-        for path, document in self._unwrap(part, tree, item.path, depth):
-            self._add(part, path, document)
+        self._unwrap(part, tree, item.path, depth)
 
-    def _unwrap(
-        self, source: Source, tree: object, path: Path, depth: int
-    ) -> Iterator[tuple[Path, dict[str, object]]]:
+    def _unwrap(self, source: Source, tree: object, path: Path, depth: int) -> None:
+        """Add the document, or those of the List that it is."""
         if not isinstance(tree, dict):
             what = f"expected a document with apiVersion and kind, not {described(tree)}"
             hint = "put documents in a `kind: List`, or between `---`"
@@ -243,10 +240,10 @@ class Documents:
             what = "kind or apiVersion is unreadable; the kind is inferred from its fields"
             self.remarks.add(subject_of(found), what)
         elif tree.get("kind") != "List":
-            yield path, tree
+            self._add(source, path, tree)
         elif self._is_list(source, tree, path, depth):
             for i, item in enumerate(tree["items"]):
-                yield from self._unwrap(source, item, (*path, "items", i), depth + 1)
+                self._unwrap(source, item, (*path, "items", i), depth + 1)
 
     def _of_system(self, source: Source, tree: dict[str, Any]) -> None:
         if not is_hived(tree):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import ValidationError
 
-from models.documents.plan import WhatIfDocument
-from models.instance.instance import Instance, WhatIf
+from models.documents.policy import WhatIf
+from models.instance.instance import Instance
 from models.instance.policy import Policy
 from models.units import shown
 from planner.errors import Fault, InputError
@@ -125,15 +125,8 @@ def instance_from_document(document: object) -> Instance:
     documents = Documents(Findings())
     documents.read(Source("<plan>", text, "json"))
     instance = build(documents, no_model, lenient=True).instance
-    return replace(instance, what_if=_what_if(document.get("whatIf")))
-
-
-def _what_if(stated: object) -> WhatIf | None:
-    if stated is None:
-        return None
     try:
-        document = WhatIfDocument.model_validate(stated)
+        stated = document.get("whatIf")
+        return replace(instance, what_if=None if stated is None else WhatIf.read(stated))
     except ValidationError:
         raise InputError(Fault("the plan's whatIf is none", None)) from None
-    relaxed = tuple((one.gang, one.what) for one in document.relaxed)
-    return WhatIf(document.added, document.drained, document.without, relaxed)

@@ -203,12 +203,12 @@ def build(
         merged.cluster = with_slurm_levels(merged.cluster, cluster.topology, documents.remarks)
     reader = GangReader(merged)
     live = merged.cluster.uid is not None
-    kinds: dict[bool, list[GangEntry]] = {True: [], False: []}
+    kinds: dict[bool, list[GangEntry]] = {True: [*cluster.gangs], False: []}
     for entry in documents.gangs:
         pods = entry.document.status.pods
         real = live and bool(pods) and all(pod.uid is not None for pod in pods)
         kinds[lenient or real].append(entry)
-    seen = reader.read(kinds[True], cluster.gangs, cluster.made, lenient=True)
+    seen = reader.read(kinds[True], cluster.made, lenient=True)
     gangs = tuple(sorted((*seen, *reader.read(kinds[False])), key=lambda gang: gang.key))
     if findings:
         findings.raise_all()

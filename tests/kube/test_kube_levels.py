@@ -6,7 +6,7 @@ import kube
 import yaml
 from kube_levels import CLIQUE, Tree, found, labelled, names, node, topology
 
-from models.documents.cluster import MAX_LEVELS, Level
+from models.documents.cluster import MAX_LEVELS, Level, PolicyLevel
 from models.documents.policy import PolicyDocument
 from models.instance.policy import KubernetesPolicy, kubernetes_policy
 from planner.read.kube.levels.levels import Levels
@@ -142,4 +142,4 @@ def test_the_name_of_an_object_cannot_break_out_of_the_saved_policy() -> None:
     trees = [node(f"n{i}", {"a/row": "r"}) for i in range(2)]
     levels, _, _ = found([*trees, topology(name, "a/row")])
     assert "\n" not in levels.found
-    assert saved(levels).levels == (Level("row", "a/row"),)
+    assert saved(levels).levels == (PolicyLevel("row", "a/row"),)

@@ -10,6 +10,7 @@ import pytest
 from kube import expected, load, node
 from kube_nodes import claimed, device, read
 
+from models.documents.policy import ServerModelChoice
 from models.hardware import ServerModel
 from models.instance.policy import KubernetesPolicy
 from models.rates.catalogue import find, server_models
@@ -30,9 +31,9 @@ def model_of(
     """The model of the only node of these trees, and the remarks about it."""
     (found,), _ = read(*trees)
     remarks = Remarks()
-    return server_model(found, KubernetesPolicy(server_models=mapped), find, remarks), "\n".join(
-        remarks.lines()
-    )
+    choices = tuple(ServerModelChoice(dict(labels), name) for labels, name in mapped)
+    model = server_model(found, KubernetesPolicy(server_models=choices), find, remarks)
+    return model, "\n".join(remarks.lines())
 
 
 def named(*trees: dict[str, Any]) -> str:

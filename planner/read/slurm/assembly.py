@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.documents.base import document_tree
+from models.documents.base import document_tree, made
 from models.documents.cluster import ClusterDocument, Level
 from models.documents.gang import GangDocument
 from models.hardware import FindModel, ServerModel
@@ -151,9 +151,9 @@ def _of_policy(policy: Policy, nodes: Mapping[str, SlurmNode]) -> SlurmTopology:
     """The levels as the Policy states them, by labels of nodes or with the nodes of every domain."""
     levels = policy.kubernetes.levels or ()
     listed = {
-        (level, node): domain
-        for level, domains in policy.kubernetes.level_domains
-        for domain, members in domains
+        (level.name, node): domain
+        for level in levels
+        for domain, members in (level.domains or {}).items()
         for node in members
     }
     domains = {
@@ -162,7 +162,7 @@ def _of_policy(policy: Policy, nodes: Mapping[str, SlurmNode]) -> SlurmTopology:
         )
         for name, node in nodes.items()
     }
-    return SlurmTopology(levels, domains, "the Policy")
+    return SlurmTopology(tuple(made(Level, one) for one in levels), domains, "the Policy")
 
 
 def _node_trees(

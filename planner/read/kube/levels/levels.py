@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from models.documents.base import MAX_FIELDS, document_tree
-from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Level
+from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, PolicyLevel
 from models.host_ranges import host_ranges
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
@@ -134,7 +134,7 @@ def read_levels(
     tiers = next((one.tiers for one in DIALECTS if one.tiers is not None), None)
     hypernodes = Tiers() if tiers is None else tiers(gathered, nodes, remarks)
     if policy.levels is not None:
-        columns = [_stated(level, policy, nodes, remarks) for level in policy.levels]
+        columns = [_stated(level, nodes, remarks) for level in policy.levels]
         found = Found("the Policy", tuple(columns))
     else:
         found = (
@@ -154,14 +154,12 @@ def read_levels(
     return _finished(builder, found.source)
 
 
-def _stated(
-    level: Level, policy: KubernetesPolicy, nodes: Sequence[KubeNode], remarks: Remarks
-) -> Column:
+def _stated(level: PolicyLevel, nodes: Sequence[KubeNode], remarks: Remarks) -> Column:
     keys = () if level.label is None else (level.label,)
     values = labelled(level.name, keys, nodes, remarks).values
-    known, of_nodes = {node.name for node in nodes}, dict(policy.level_domains)
-    if level.name in of_nodes:
-        listed = {node: domain for domain, them in of_nodes[level.name] for node in them}
+    known = {node.name for node in nodes}
+    if level.domains is not None:
+        listed = {node: domain for domain, them in level.domains.items() for node in them}
         if not known.issuperset(listed):
             what = "names nodes that are not in the input; ignored"
             remarks.add(f"Policy level {level.name}", what)
