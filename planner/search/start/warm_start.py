@@ -11,7 +11,6 @@ from collections.abc import Container, Sequence
 from models.instance.disruption_budgets import may_move, may_stop
 from models.instance.instance import EarlierPlan, Instance
 from models.instance.solution import GangDecision
-from models.program.linear_program import Question
 from planner.search.budget import Budget
 from planner.search.free_space import Decisions, FreeSpace
 from planner.search.improve.repair import back_in_place, needless_undone
@@ -29,21 +28,22 @@ def resume(instance: Instance, base: Sequence[GangDecision], budget: Budget) -> 
     homeless = [gang for gang in movers if ended() or not _moved(space, gang)]
     for gang, pods in enumerate(space.pods):
         past.set(gang, pods)
-    _take_turns(space, past, instance.earlier, ended)
+    _take_turns(space, past, instance.earlier, budget)
     each = enumerate(zip(base, space.pods, strict=True))
     decisions = [one if own == one.pods else space.decision(i) for i, (one, own) in each]
     plan = needless_undone(instance, back_in_place(instance, decisions, homeless))
     return greedy(instance, plan, ended=ended)
 
 
-def _take_turns(space: FreeSpace, past: FreeSpace, earlier: EarlierPlan, ended: Question) -> None:
+def _take_turns(space: FreeSpace, past: FreeSpace, earlier: EarlierPlan, budget: Budget) -> None:
     """Gangs return in turn to where the earlier plan has them.
 
     Who has no room there, or came since, goes where there is room, or takes that of those whose turn is
     later, of the lowest priority only if these are as well off elsewhere. Who waited in the earlier plan
     goes on waiting, since that weighed all of them. ``past``: will have those whose turn it was.
     """
-    gangs, demands = space.instance.gangs, {one.gang: one for one in queue(space)}
+    ended, gangs, demands = late(budget), space.instance.gangs, {d.gang: d for d in queue(space)}
+    waited = earlier.waited or ()
     lowest = min((gangs[i].priority for i in demands), default=0)
 
     def returns(gang: int) -> bool:
@@ -53,14 +53,12 @@ def _take_turns(space: FreeSpace, past: FreeSpace, earlier: EarlierPlan, ended: 
     for gang in demands:
         returns(gang)
     for gang, demand in demands.items():
-        waits = space.pods[gang] == space.original[gang] and gangs[gang].key not in (
-            earlier.waited or ()
-        )
-        found = place(past, demand) if waits and not ended() else None
+        waits = space.pods[gang] == space.original[gang] and gangs[gang].key not in waited
+        found = place(past, demand) if waits and not budget.exhausted() else None
         if found and not admit(space, demand, least_speed=value_of(past, gang, found).speed):
             mark, nodes = space.mark(), frozenset(pod.node for pod in found)
             there = {i for n in nodes for i, *_ in space.by_node[n].tenants}
-            gone = [i for i in demands if i in there and past.pods[i] != space.pods[i]]
+            gone = sorted(i for i in there & demands.keys() if past.pods[i] != space.pods[i])
             speeds = [value_of(space, i, ()).speed for i in gone]
             for other in gone:
                 space.set(other, space.original[other])
