@@ -121,18 +121,6 @@ def evicting(decision: GangDecision) -> bool:
     return decision.decision in ("preempt", "move")
 
 
-def taken(
-    instance: Instance, decisions: Sequence[GangDecision], gangs: Iterable[int] | None = None
-) -> Counter[int]:
-    """Evictions that a plan takes from each budget, by its index. ``gangs``: only these."""
-    found: Counter[int] = Counter()
-    takings = guards(instance).takings
-    for index in takings if gangs is None else gangs:
-        if index in takings and evicting(decisions[index]):
-            found.update(dict(takings[index]))
-    return found
-
-
 def beyond_budgets(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
     """Gangs that the budgets do not let stop or move beside the gangs before them, ascending."""
     if not instance.cluster.budgets:

@@ -1,6 +1,6 @@
 """Which nodes the pods of a role may be placed on, leaving free space aside.
 
-The same answers as ``Instance.eligible``, with each taint list, server model and label value examined once.
+Each taint list, server model and label value is examined once.
 """
 
 from __future__ import annotations

@@ -276,10 +276,6 @@ class Instance:
         """Not schedulable, or with unhealthy GPUs; partitioned and shared ones are in order."""
         return node.has_failed_gpus or not self.schedulable(node)
 
-    def eligible(self, role: Role, node: Node) -> bool:
-        """Whether a pod of the role may be placed on the node, leaving free space aside."""
-        return self.schedulable(node) and self.suits(role, node)
-
     def suits(self, role: Role, node: Node) -> bool:
         """Whether a pod of the role may be on the node, whatever the node's condition and space."""
         return (

@@ -24,7 +24,8 @@ from models.queues.queue_shares import counts_sizes
 from models.queues.reservations import due
 from models.rules.demands import Demand
 from models.rules.pod_rules import pod_rules, standing_exempt
-from models.rules.registry import eligible_nodes, standing_beside
+from models.rules.registry import eligible_nodes
+from models.rules.shape import standing_beside
 
 MAX_COUNTS = 32
 """Numbers of pods of one gang that become options; beyond it the smallest, the largest and some between."""
@@ -285,9 +286,8 @@ class StayingSets:
         """Whether rules about pods let the pod be placed where it stands, whatever others do."""
         assert pod.node is not None
         gpus = self._gang.roles[pod.role].gpus
-        if gpus and standing_beside(self._instance, self._index, pod.node):
-            return False
-        return (self._index, pod.role, pod.node) not in standing_exempt(self._instance)
+        exempt = (self._index, pod.role, pod.node) in standing_exempt(self._instance)
+        return not (exempt or (gpus and standing_beside(self._instance, self._index, pod.node)))
 
     def _kind(self, pod: ExistingPod, there: Sequence[ExistingPod]) -> object:
         """Equal for pods of which any may stay in place of any other."""

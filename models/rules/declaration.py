@@ -100,8 +100,6 @@ class Declaration:
     ``breaking``: gangs of a plan that go back so that the rule holds, the lowest that help; ``broken`` and
     ``back``: where a plan, or a free space, says it sooner.
     ``admits``: whether a gang may have these pods too, None where the start asks earlier.
-    ``closed``: beside pods of all gangs, the nodes to which no new pod with GPUs of a gang may come, None if
-    the rule closes none; ``counted``: whether ``planner.search.closed_nodes`` counts them.
     ``on_empty``: whether ``breaking`` holds on the empty cluster, too, where nothing is promised to anybody.
     ``elsewhere``: whether a gang that has to go back may start elsewhere.
     """
@@ -117,10 +115,6 @@ class Declaration:
     broken: Callable[[Evaluation], bool] | None = None
     back: Callable[[Space], list[int]] | None = None
     admits: Callable[[Space, int, tuple[PodPlacement, ...]], bool] | None = None
-    closed: Callable[[Instance, Sequence[Pods]], Callable[[int], frozenset[int]] | None] | None = (
-        None
-    )
-    counted: bool = False
     on_empty: bool = False
     elsewhere: bool = False
 

@@ -5,9 +5,8 @@ A rule is a file here with its entry, rows in ``models.program.rules``, and a ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
@@ -127,12 +126,7 @@ def joint_rules() -> tuple[Declaration, ...]:
 
 def admitted(space: Space, gang: int, pods: tuple[PodPlacement, ...]) -> bool:
     """Whether the rules about several gangs let a gang have these pods too."""
-    if not all(d.admits(space, gang, pods) for d in DECLARED if d.admits is not None):
-        return False
-    closed = closed_nodes(space.instance, space.pods, counted=False)
-    roles = space.instance.gangs[gang].roles
-    held = {pod.node for pod in pods if roles[pod.role].gpus} if closed else ()
-    return all(nodes(gang).isdisjoint(held) for nodes in closed)
+    return all(d.admits(space, gang, pods) for d in DECLARED if d.admits is not None)
 
 
 def breaking_on_empty(instance: Instance, pods: Sequence[Pods]) -> set[int]:
@@ -142,30 +136,3 @@ def breaking_on_empty(instance: Instance, pods: Sequence[Pods]) -> set[int]:
         if declared.on_empty and declared.breaking is not None:
             found.update(declared.breaking(instance, pods))
     return found
-
-
-def closed_nodes(
-    instance: Instance, pods: Sequence[Pods], *, counted: bool = True
-) -> list[Callable[[int], frozenset[int]]]:
-    """What rules close, beside these pods, to new pods with GPUs of a gang, a function for each rule.
-
-    ``counted``: those included that are counted while a plan is built.
-    """
-    found = []
-    for declared in DECLARED:
-        if declared.closed is not None and (counted or not declared.counted):
-            closed = declared.closed(instance, pods)
-            if closed is not None:
-                found.append(closed)
-    return found
-
-
-def standing_beside(instance: Instance, gang: int, n: int) -> bool:
-    """Whether a pod with GPUs of the gang may be on this node only where it stands now."""
-    if shape.standing_beside(instance, gang, n):
-        return True
-    return any(n in nodes(gang) for nodes in instance.once(_closed_by_standing))
-
-
-def _closed_by_standing(instance: Instance) -> list[Callable[[int], frozenset[int]]]:
-    return [cache(nodes) for nodes in closed_nodes(instance, instance.standing, counted=False)]

@@ -6,9 +6,8 @@ What each rule asks for, and which gangs of a plan break one.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import attrgetter
 
 from models.instance.gang import Gang
@@ -180,15 +179,6 @@ def _standing_tenants(instance: Instance) -> Tenants:
     return tenants(instance, instance.standing)
 
 
-def _closed_beside(
-    instance: Instance, pods: Sequence[Pods]
-) -> Callable[[int], frozenset[int]] | None:
-    """The nodes of domains in which a gang may not be next to these pods."""
-    if not exclusive_levels(instance):
-        return None
-    return partial(_kept_out, instance, tenants(instance, pods))
-
-
 # Nodes kept free
 
 
@@ -326,8 +316,6 @@ DECLARED = (
         (EXCLUSIVE,),
         gang_key=lambda _instance, gang: gang.exclusive,
         own_variables=lambda _instance, gang: gang.exclusive is not None,
-        closed=_closed_beside,
-        counted=True,
     ),
     Declaration("spares", (SPARES,)),
 )

@@ -14,7 +14,6 @@ from functools import lru_cache
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.rules.demands import Demand
-from models.rules.registry import closed_nodes
 from models.rules.shape import apart, exclusive_levels, spare_domains, spare_nodes
 
 Nodes = frozenset[int]
@@ -29,18 +28,15 @@ def without(nodes: Nodes, closed: Nodes) -> Nodes:
 class ClosedNodes:
     """``active``: whether any rule closes nodes; all else must be called only then.
 
-    ``pods``: of every gang, as they change: what rules close that are not counted here is asked each time.
     ``_pods``: pods with GPUs, or parts of some, by node. ``_tenants``: by level, domain and gang.
     ``_spared``: nodes kept free, by rule; the rules in ``_stale`` choose again.
     """
 
-    def __init__(self, instance: Instance, pods: Sequence[Sequence[PodPlacement]]) -> None:
+    def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._every = pods
-        self._uncounted = bool(closed_nodes(instance, pods, counted=False))
         self._levels = exclusive_levels(instance)
         self._rules = spare_nodes(instance)
-        self.active = bool(self._levels or self._rules or self._uncounted)
+        self.active = bool(self._levels or self._rules)
         self._pods: Counter[int] = Counter()
         self._tenants = {level: defaultdict[int, Counter[int]](Counter) for level in self._levels}
         uses = instance.once(_uses) if self._rules else Counter[int]()
@@ -75,7 +71,7 @@ class ClosedNodes:
 
     def narrowed(self, demand: Demand) -> Demand:
         """The demand without the nodes to which none of its pods with GPUs, or parts of some, may come."""
-        closed = self._closed(demand.gang) | self._closed_else(demand.gang)
+        closed = self._closed(demand.gang)
         if not closed:
             return demand
         spec, spares = self._instance.gangs[demand.gang], self._spares()
@@ -98,16 +94,7 @@ class ClosedNodes:
             idle = sum(not self._pods[n] for n in self._rules[rule].nodes)
             if idle < self._rules[rule].least:
                 return True
-        if not nodes.isdisjoint(self._closed_else(gang)):
-            return True
         return bool(self._levels) and not nodes.isdisjoint(self._alone(gang))
-
-    def _closed_else(self, gang: int) -> Nodes:
-        """The nodes that rules close to the gang which are not counted here."""
-        if not self._uncounted:
-            return Nodes()
-        closed = closed_nodes(self._instance, self._every, counted=False)
-        return Nodes().union(*(nodes(gang) for nodes in closed))
 
     def _closed(self, gang: int) -> Nodes:
         for rule in self._stale:

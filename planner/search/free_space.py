@@ -113,7 +113,7 @@ class FreeSpace:
         self.queues = queue_counts(instance, self.pods)
         self.rules = pod_rules(instance)
         self.pod_counts = PodCounts(self.rules)
-        self.closed = ClosedNodes(instance, self.pods)
+        self.closed = ClosedNodes(instance)
         for gang in range(len(self.pods)) if self.closed.active else self.rules.of:
             self._recount(gang, (), self.pods[gang])
         celled = bool(cells_by_model(instance))
