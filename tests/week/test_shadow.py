@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -120,24 +121,43 @@ def test_missed_rounds_are_a_gap_that_is_shown_and_damaged_records_a_note(
     assert re.fullmatch(r"2026-11-10.jsonl.gz: [\d,]+ bytes after its last whole record .*", note)
 
 
-def test_a_gang_came_with_its_last_pod_while_it_waits_and_with_its_first_once_it_runs(
-    tmp_path: Path, cli: RunCli
-) -> None:
+def retold(tmp_path: Path, change: Callable[[list[Any]], list[Any]]) -> Path:
+    """The journal with other gangs."""
     kept(SMALL, tmp_path / "made")
     for one in Journal(str(tmp_path / "made")).rounds():
         assert one.state is not None
         tree, time = one.state.document(), one.record.time
-        for gang in tree["gangs"]:
-            if gang["status"]["pods"]:
-                gang["spec"] = {**gang["spec"], "submittedAt": "2026-11-09T23:59:59Z"}
-        append(tmp_path / "seen", time, tree, NONE, keep_s=10**9, anonymize=False)
-    made, seen = (
-        json.loads(report(cli, tmp_path / name, "-o", "json").out)["schedule"]
-        for name in ("made", "seen")
+        tree["gangs"] = change(tree["gangs"])
+        append(tmp_path / "told", time, tree, NONE, keep_s=10**9, anonymize=False)
+    return tmp_path / "told"
+
+
+def test_a_gang_came_with_its_last_pod_while_it_waits_and_with_its_first_once_it_runs(
+    tmp_path: Path, cli: RunCli
+) -> None:
+    first = {"submittedAt": "2026-11-09T23:59:59Z"}
+    told = retold(
+        tmp_path,
+        lambda gangs: [
+            {**gang, "spec": gang["spec"] | (first if gang["status"]["pods"] else {})}
+            for gang in gangs
+        ],
     )
-    assert [(one["gang"], one["started"]) for one in seen] == [
-        (one["gang"], one["started"]) for one in made
+    starts = [
+        [(one["gang"], one["started"]) for one in json.loads(done.out)["schedule"]]
+        for done in (report(cli, one, "-o", "json") for one in (tmp_path / "made", told))
     ]
+    assert starts[0] == starts[1]
+
+
+def test_who_left_unseen_ran_from_one_round_to_the_next_at_most(
+    tmp_path: Path, cli: RunCli
+) -> None:
+    told = retold(tmp_path, lambda gangs: [one for one in gangs if not one["status"]["pods"]])
+    found = json.loads(report(cli, told, "-o", "json").out)
+    left = [one for one in found["schedule"] if one["gang"] in found["sureness"]["unseen"]]
+    assert left
+    assert all(one["wouldEnd"] == one["wouldStart"] + HOUR_S // 2 for one in left)
 
 
 def test_a_round_cuts_off_what_the_last_one_left_half_written(tmp_path: Path) -> None:
