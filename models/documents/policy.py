@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 
 from models.documents.base import (
@@ -200,11 +207,14 @@ class SolveLimits(Data):
     seed: Annotated[int, whole(0, 2**31 - 1)] = 0
 
 
+_SORTED = AfterValidator(lambda found: dict(sorted(found.items())))
+
+
 @dataclass(frozen=True, slots=True)
 class ServerModelChoice(Data):
     """Nodes with these labels are servers of this model; without labels: every node."""
 
-    node_selector: Annotated[Mapped[LabelKey, LabelValue], Field(default={})]
+    node_selector: Annotated[Mapped[LabelKey, LabelValue], _SORTED, Field(default={})]
     """Labels its nodes have; absent: every node"""
     model: Annotated[Title, Field(description="Server model by name or alias")]
 
@@ -406,10 +416,6 @@ class Relaxed(Data):
     what: Annotated[Sentence, Field(description="A level, or what else `--relax` takes")]
 
 
-_SHOWN = 4
-"""Names of a kind in words; the rest are counted."""
-
-
 @dataclass(frozen=True, slots=True)
 class WhatIf(Data):
     """What was supposed: files added, nodes drained, gangs left out and requirements relaxed."""
@@ -430,4 +436,4 @@ class WhatIf(Data):
             (relaxed, "with {} relaxed"),
         ):
             if names:
-                yield text.format(first_of(names, _SHOWN, "other"))
+                yield text.format(first_of(names, 4, "other"))

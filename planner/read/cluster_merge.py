@@ -52,10 +52,9 @@ def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> C
     if slurm is not None:
         from planner.read.slurm.assembly import assemble  # only where there is such output
 
-        made = assemble(
-            slurm, policy, find, topology, [entry.document for entry in documents.clusters]
-        )
-        gangs, base, find = made.gangs, made.cluster, models_first(made.models, find)
+        stated = [entry.document for entry in documents.clusters]
+        gangs, base, models = assemble(slurm, policy, find, topology, stated)
+        find = models_first(models, find)
     if base is None and topology is not None and not written:
         base, find = _topology_alone(documents, policy, find, topology, gangs)
     result = ClusterInput(documents.clusters, find, gangs, topology=topology)

@@ -134,18 +134,16 @@ def test_warnings_told_of_are_warnings_of_the_readers() -> None:
 
 
 def test_the_policy_that_is_told_of_holds_every_setting_and_its_default() -> None:
-    from models.documents.base import fields_of
-    from models.documents.policy import PolicyDocument
+    from models.documents import base, policy
 
     block = yaml.load(code_blocks(text(KUBERNETES), "yaml")[3], Loader=yaml.CSafeLoader)
     told = block["spec"]["kubernetes"]
-    settings = PolicyDocument.model_validate(
+    settings = policy.PolicyDocument.model_validate(
         {"apiVersion": block["apiVersion"], "kind": "Policy"}
     ).spec.kubernetes
-    kind = type(settings)
-    fields = dict(zip(fields_of(kind), kind.__match_args__, strict=True))
+    fields = dict(zip(base.fields_of(type(settings)), type(settings).__match_args__, strict=True))
     assert set(told) == set(fields)
-    read = PolicyDocument.model_validate(block).spec.kubernetes
+    read = policy.PolicyDocument.model_validate(block).spec.kubernetes
     # Defaults that the canonical form leaves out, to keep the bytes of older plans, count too.
     for name in set(told) - {"levels", "serverModels", "ignore", "otherSchedulers"}:
         assert getattr(read, fields[name]) == getattr(settings, fields[name]), name

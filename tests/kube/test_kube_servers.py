@@ -31,9 +31,8 @@ def model_of(
     """The model of the only node of these trees, and the remarks about it."""
     (found,), _ = read(*trees)
     remarks = Remarks()
-    choices = tuple(ServerModelChoice(dict(labels), name) for labels, name in mapped)
-    model = server_model(found, KubernetesPolicy(server_models=choices), find, remarks)
-    return model, "\n".join(remarks.lines())
+    policy = KubernetesPolicy(server_models=tuple(ServerModelChoice(dict(a), b) for a, b in mapped))
+    return server_model(found, policy, find, remarks), "\n".join(remarks.lines())
 
 
 def named(*trees: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from models.documents.base import document_tree, made
@@ -56,13 +55,7 @@ class SlurmState:
         return [*self.clusters["nodes"], *self.clusters["jobs"]]
 
 
-@dataclass(slots=True)
-class Assembled:
-    """The documents. ``cluster``: None where Slurm's nodes are not in the input."""
-
-    gangs: list[Entry[GangDocument]]
-    cluster: Entry[ClusterDocument] | None = None
-    models: dict[str, ServerModel] = field(default_factory=dict)
+Assembled = tuple[list[Entry[GangDocument]], Entry[ClusterDocument] | None, dict[str, ServerModel]]
 
 
 def assemble(
@@ -72,7 +65,10 @@ def assemble(
     topology: SlurmTopology | None,
     written: Sequence[ClusterDocument],
 ) -> Assembled:
-    """One Cluster and its gangs. ``written``: Clusters of the input, which may state the nodes instead."""
+    """Gangs, the Cluster or None where Slurm's nodes are not in the input, and its server models.
+
+    ``written``: Clusters of the input, which may state the nodes instead.
+    """
     remarks = state.remarks
     nodes = None
     if state.nodes.all:
@@ -105,7 +101,7 @@ def assemble(
             entries.append(Entry(source, ("items", len(entries)), document, state.findings))
     _remark_queue(documents, jobs, remarks)
     if nodes is None:
-        return Assembled(entries)
+        return entries, None, {}
     trees = _node_trees(nodes, levels, [entry.document for entry in entries])
     name = next(iter(state.cluster_names()), "slurm")
     cluster = cluster_document(clean(name), levels.levels, trees)
@@ -118,7 +114,7 @@ def assemble(
             what = f"names {plural(missing, 'node')} that Slurm's list of nodes does not have; left out"
             remarks.add(topology.source, what)
     _check_nvlink(nodes.nodes.values(), levels, remarks)
-    return Assembled(entries, Entry(source, (), cluster, state.findings), nodes.models)
+    return entries, Entry(source, (), cluster, state.findings), nodes.models
 
 
 def _remark_queue(documents: GangDocuments, jobs: Sequence[SlurmJob], remarks: Remarks) -> None:

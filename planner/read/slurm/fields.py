@@ -6,7 +6,7 @@ Nothing here but ``pieces`` raises for what a tree holds: what cannot be read is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -197,7 +197,3 @@ def expanded(text: str, most: int) -> tuple[str, ...] | None:
         return tuple(name for part in parts for name in hosts(part))
     except InvalidValueError:
         return None
-
-
-def first_known(values: Iterable[int | None]) -> int | None:
-    return next((value for value in values if value is not None), None)

@@ -23,7 +23,6 @@ from planner.read.slurm.fields import (
     NO_SHORT_VALUES,
     Gres,
     expanded,
-    first_known,
     gpus,
     number,
     said,
@@ -74,7 +73,8 @@ class SlurmJob:
 
         def amount(*names: str) -> int:
             """The first of these numbers that is set; 0 without one, and a problem if it is negative."""
-            found = first_known(number(tree, name) for name in names) or 0
+            known = (number(tree, name) for name in names)
+            found = next((one for one in known if one is not None), 0)
             if found in NO_SHORT_VALUES and names[0] in _SHORT_NUMBERS:
                 return 0
             if found < 0:

@@ -18,7 +18,7 @@ from typing import Any
 from models.documents.base import NAME_HINT, Path
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import GangDocument
-from models.documents.server import MAX_GPUS
+from models.documents.server import MAX_GPUS, NicDocument
 from models.hardware import FindModel, ServerModel, slug
 from models.host_ranges import MAX_NAMES
 from models.instance.policy import KubernetesPolicy
@@ -35,11 +35,10 @@ from planner.read.kube.lookup import (
     items,
 )
 from planner.read.kube.nodes.products import Product, board, instance, plain_instance, product
-from planner.read.kube.nodes.servers import unknown_model
+from planner.read.kube.nodes.servers import DESCRIBE, own_nics, unknown_model
 from planner.read.slurm.fields import (
     Gres,
     expanded,
-    first_known,
     gpus,
     is_slice,
     malformed,
@@ -142,7 +141,8 @@ class _Entry:
 
     def amount(self, name: str) -> int | None:
         """A number of the node, which cannot be negative."""
-        return first_known(map(self._amount, self.paths(name)))
+        found = map(self._amount, self.paths(name))
+        return next((one for one in found if one is not None), None)
 
     def _amount(self, path: Sequence[str]) -> int | None:
         found = number(self.tree, *path)
@@ -428,6 +428,11 @@ class NodeDocuments:
             tree |= {
                 "model": node.server.name, "unhealthyGpus": sick, "unknownUnhealthy": unknown
             }  # fmt: skip
+            if (nics := own_nics(node.server)) is not None:
+                name = shown(node.server.name)
+                what = f"NIC speeds of {name} are unknown; those NICs are ignored"
+                self.remarks.add(node.subject, what, DESCRIBE)
+                tree["nics"] = [NicDocument.of(nic).to_json() for nic in nics]
         return tree
 
     def _amounts(self, node: SlurmNode, held: Held) -> Json:
