@@ -109,7 +109,8 @@ def words_of(part: str) -> set[str]:
     files = [ROOT / part] if part.endswith(".py") else (ROOT / part).rglob("*.py")
     found = {w.strip("./-") for file in files for w in re.findall(r"[\w./-]+", file.read_text())}
     kinds = {kind.name for kind in ALL} - {"Pod", "Node"}
-    return {w for w in found if w in kinds or re.fullmatch(r"\w+[./-].+|[A-Z][a-z]+[A-Z].+", w)}
+    names = r"\w+[./-].+|[A-Z][a-z]+[A-Z].+|[a-z]+Ref"
+    return {w for w in found if w in kinds or re.fullmatch(names, w)}
 
 
 def without(parts: Sequence[str], place: Path) -> Path:
