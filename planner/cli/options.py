@@ -189,7 +189,7 @@ after two blanks what it is. A parameter is called as its option, with ``_`` aft
 def _rows() -> dict[tuple[str, str], tuple[list[str], str]]:
     """By verb and parameter the words that stand before what it is, and that."""
     found = {}
-    for row in re.split(r"\n+(?=\S)", OPTIONS.strip()):
+    for row in filter(None, OPTIONS.strip().replace("\n ", " ").split("\n")):
         said, what = row.split("  ", 1)
         verbs, *words = said.split()
         name = [word for word in words if word.startswith("--")] or [words[0].partition("=")[0]]

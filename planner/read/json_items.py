@@ -47,7 +47,8 @@ MAX_BLANK = 2**20
 """Most blanks between two values."""
 
 _BLANK = re.compile(rb"[ \t\n\r]*+")
-_TEXT_OR_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[{]+|[\]}]+', re.DOTALL)
+_BRACKETS_OR_QUOTE = re.compile(rb'[\[{]+|[\]}]+|"')
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)', re.DOTALL)
 _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s,\]}]*', re.DOTALL)
 _TRAILING = re.compile(r"trailing characters \(byte ([0-9]+)\)")
 """What msgspec says of a text that goes on after a value: where it goes on, counted from 1."""
@@ -222,10 +223,13 @@ class _JsonItems:
         """The next value up to where its brackets are closed. Raises InputError if that is nowhere."""
         at = too_deep = self.at
         if self.data[at : at + 1] not in (b"[", b"{"):
-            return _match(_SCALAR, self.data, at)
+            found = _SCALAR.match(self.data, at)
+            return b"" if found is None else found.group()
         depth = brackets = 0
         while True:
-            found = _TEXT_OR_BRACKETS.search(self.data, at)
+            found = _BRACKETS_OR_QUOTE.search(self.data, at)
+            if found is not None and found.group() == b'"':
+                found = _TEXT.match(self.data, found.start())
             word = b"" if found is None else found.group()
             if found is None or (word[:1] == b'"' and not found.group(1)):  # perhaps cut off
                 at = len(self.data) if found is None else found.start()

@@ -175,14 +175,25 @@ def parse_json(source: Source) -> Parsed:
 
 def _too_deep(source: Source) -> tuple[int, int]:
     depth = 0
-    for found in _TEXT_OR_BRACKET.finditer(source.text):
+    for found in _outside(_BRACKET, source.text):
         depth += (found.group() in "[{") - (found.group() in "]}")
         if depth > MAX_DEPTH + 1:
             return source.place(*line_and_column(source.text, found.start()))
     return source.line, source.column
 
 
-_TEXT_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+_BRACKET = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
+_WORD = re.compile(r'\\.|"|[^\s\[\]{},:"\\]+', re.DOTALL)
+
+
+def _outside(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """What a pattern, which finds quotes and escapes, too, finds outside of strings."""
+    inside = False
+    for found in pattern.finditer(text):
+        if found.group() == '"':
+            inside = not inside
+        elif not inside:
+            yield found
 
 
 def json_fault(message: str, source: Source, place: tuple[int, int]) -> Fault:
@@ -194,11 +205,8 @@ def json_fault(message: str, source: Source, place: tuple[int, int]) -> Fault:
 
 def place_of_word(text: str, word: str) -> tuple[int, int]:
     """Line and column of the first number or constant of a JSON text that is written so."""
-    found = (one.start() for one in _TEXT_OR_WORD.finditer(text) if one.group() == word)
+    found = (one.start() for one in _outside(_WORD, text) if one.group() == word)
     return line_and_column(text, next(found, 0))
-
-
-_TEXT_OR_WORD = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\s\[\]{},:"]+', re.DOTALL)
 
 
 def line_and_column(text: str, at: int) -> tuple[int, int]:

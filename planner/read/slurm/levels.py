@@ -39,7 +39,7 @@ MAX_HEIGHT = 64
 
 _PAIR = re.compile(r'([A-Za-z0-9_.]+)[ \t]*=[ \t]*("[^"]*"|[^\s"=]+)?(?=\s|$)\s*')
 _LINE = re.compile(r"\S[^\n]*")
-_DROPPED = re.compile(r"\\[^\S\n]*(?:(?<!\\)#[^\n]*)?(?:\n|\Z)|(?<!\\)#[^\n]*")
+_COMMENT = re.compile(r"(?<!\\)#")
 """The end of a line that goes on in the next one, and comments."""
 
 SWITCH, BLOCK, SIZES = "SwitchName", "BlockName", "BlockSizes"
@@ -140,11 +140,15 @@ class _Reader:
         self.sizes: _Word | None = None
         self.counted = Counter[str]()
         self.text, self.starts = "", [(0, 0)]
-        parts, end, length = [], 0, 0
-        for dropped in _DROPPED.finditer(source.text):
-            parts.append(source.text[end : dropped.start()])
-            length, end = length + len(parts[-1]), dropped.end()
+        parts, end, length, at = [], 0, 0, 0
+        for line in source.text.split("\n"):
+            comment = _COMMENT.search(line)
+            said = line if comment is None else line[: comment.start()]
+            goes_on = said.rstrip().endswith("\\")
+            parts.append(source.text[end : at + (len(said.rstrip()) - 1 if goes_on else len(said))])
+            length, end = length + len(parts[-1]), at + len(line) + goes_on
             self.starts.append((length, end))
+            at += len(line) + 1
         self.text = "".join([*parts, source.text[end:]])
 
     def topology(self) -> SlurmTopology:
