@@ -35,7 +35,7 @@ test: $(DEV)
 	@$(PYTEST)
 
 test-long: $(DEV)
-	@$(PYTEST) -m slow tests/apply tests/search/test_large_instances.py tests/cli/test_cli_process.py tests/cli/test_docs_commands.py tests/documents/test_expressions.py
+	@$(PYTEST) -m slow tests/apply tests/search/test_large_instances.py tests/cli/test_cli_process.py tests/cli/test_docs_commands.py tests/documents/test_expressions.py tests/week/test_week.py
 
 test-all: $(DEV)
 	@$(PYTEST) --thorough

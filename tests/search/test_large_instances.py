@@ -413,6 +413,7 @@ def test_a_solver_that_dies_costs_its_answer_and_no_plan(
     assert dishonest(instance, solution) == []
 
 
+@pytest.mark.slow
 def test_many_tiers_of_one_rank_are_one_objective() -> None:
     """Fair shares and growth of three priorities are ten tiers after those about who runs."""
     instance = limited(
