@@ -256,7 +256,7 @@ CEILINGS: dict[str, int] = {
     "planner/search/explain": 1607,
     "planner/search/improve": 936,
     "planner/search/promises": 567,
-    "planner/search/start": 1379,
+    "planner/search/start": 1383,
     "planner/show": 3585,
     "planner/week": 1294,
 }

@@ -306,7 +306,7 @@ class SlotModel(Slots):
         total, housed = Linear(), dict[int, Linear]()
         loose = self.loose if every else self.loose_of.setdefault(nodes, {})
         for domain, most in slots.most_within(one, nodes):
-            own = housed[domain] = slots.housed((inner, domain), nodes)
+            own = housed[domain] = slots.housed((inner, domain), None if every else nodes)
             inside = nodes.intersection(cluster.domains[inner][domain].nodes)
             if most:
                 loose[domain] = program.integer(0, most)
@@ -319,7 +319,7 @@ class SlotModel(Slots):
                 program.at_most(Linear().add_linear(own).add_linear(slots.there(inside, 0), -1))
             total.add_linear(own)
         for mode in self.modes:
-            if mode.option.demand.gpu_nodes <= nodes:
+            if every or mode.option.demand.gpu_nodes <= nodes:
                 total.add(mode.variable, -self.taken(mode)[0])
         program.equal(total, 0)
         self._within_wider(slots, inner, housed, nodes)
@@ -335,7 +335,7 @@ class SlotModel(Slots):
                 within = level, cluster.domain_of[level][n]
                 inside.setdefault(within, Linear()).add_linear(own)
         for within, own in inside.items():
-            least = slots.housed(within, nodes)
+            least = slots.housed(within, None if nodes >= self.everywhere else nodes)
             own.add_linear(least, -1)
             if least.terms:
                 self.program.at_least(own, 0)

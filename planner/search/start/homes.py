@@ -92,10 +92,12 @@ def _start(space: FreeSpace, chosen: Container[int], budget: Budget) -> None:
 
 def _uses(instance: Instance, modes: Iterable[Mode]) -> IntArray:
     """By node, GPUs of those that may come there: it is left to those who may have no others."""
-    found = np.zeros(len(instance.cluster.nodes), np.int64)
+    found, held = np.zeros(len(instance.cluster.nodes), np.int64), Counter[frozenset[int]]()
     for mode in modes:
         for role in mode.option.demand.gpu_roles:
-            found[integers(role.nodes)] += role.gpus * role.count
+            held[role.nodes] += role.gpus * role.count
+    for nodes, gpus in held.items():
+        found[integers(nodes)] += gpus
     return found
 
 
@@ -249,9 +251,10 @@ class _Homes:
         self._spread = spread.pods(values) if spread and known >= spread.variables else {}
         shared = {id(own): (m, own) for m in model.modes if (own := self._spread.get(id(m)))}
         for mode, taken in shared.values():
-            for (nodes, pool), (domain, slots) in product(self._loose, taken.items()):
-                if mode.option.demand.gpu_nodes <= nodes:
-                    _take(pool, domain, slots)
+            gang, ((_, every), *held) = mode.option.demand.gpu_nodes, self._loose
+            within = [every, *(pool for nodes, pool in held if gang <= nodes)]
+            for pool, (domain, slots) in product(within, taken.items()):
+                _take(pool, domain, slots)
 
     def settler(self, mode: Mode) -> _Settler:
         """Give the gang the domains of its pieces."""
@@ -379,8 +382,9 @@ class _Homes:
         of, demand = cluster.domain_of[cluster.node_level - 1], settler.mode.option.demand
         inside = None if settler.domains is None else {of[n] for n in settler.domains}
         own = self._spread.get(id(settler.mode), {})
-        within = [pool for nodes, pool in self._loose if demand.gpu_nodes <= nodes]
-        others = [pool for nodes, pool in self._loose if not demand.gpu_nodes <= nodes]
+        (_, every), *held = self._loose
+        within = [every, *(pool for nodes, pool in held if demand.gpu_nodes <= nodes)]
+        others = [pool for nodes, pool in held if not demand.gpu_nodes <= nodes]
         for pools in ([own], within):
             open_ = [d for d in pools[0] if inside is None or d in inside]
             for domain in sorted(open_):
