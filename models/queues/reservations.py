@@ -154,7 +154,7 @@ def overtaken(instance: Instance, gang: Gang) -> frozenset[int]:
     ahead = (
         one.nodes
         for one in instance.reserved
-        if goes_first(instance, one, gang)
+        if one.nodes and goes_first(instance, one, gang)
         if not may_come(instance, gang, one.place, one.start - instance.now)
     )
     return frozenset[int]().union(*ahead)

@@ -33,7 +33,7 @@ from planner.search.explain.world import TURNS_A_SEARCH, Replan, affordable
 from planner.search.free_space import Decisions
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
-from planner.search.improve.rearranging import beside, better, polish, settle, start_alone
+from planner.search.improve.rearranging import beside, polish, settle, start_alone
 from planner.search.improve.repair import back_in_place
 from planner.search.ledger import Incumbent, Ledger
 from planner.search.promises.forecast import with_expected_starts
@@ -139,8 +139,9 @@ class Search:
             filled = partial(greedy, self.instance, ended=late(self._budget))
             start = plan_in_turn(self.instance, turns, base, filled)
             self._one_at_a_time = effective_by_priority(Evaluation(self.instance, start))
-            start = better(self.instance, start, resumed)
             ledger = Ledger(self.instance, start)
+            if resumed is not None:
+                ledger.offer(resumed)
             self._enter_main(ledger)
             first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
@@ -148,7 +149,8 @@ class Search:
                 return self.best()
             plan = None
             if self.instance.restarts_free:  # then no move has to be worth its price
-                plan = with_moves_as_one(self.instance, first, ledger.unmoved.decisions)
+                still = (self._ledger or ledger).unmoved.decisions
+                plan = with_moves_as_one(self.instance, first, still)
             if plan is None:
                 plan = keep_worthwhile(self.instance, first, self._search_again)
             if self._frequent:
@@ -284,10 +286,9 @@ class Search:
             settled = partial(self._settled, budget)
             slots = SlotSearch(ledger, budget, immovable, settled, progress)
             self._aim(slots)
-            if (held := self._held_anew(ledger, budget)) is not None:
-                if self._ledger is ledger:
-                    self._ledger = held
-                ledger, slots = held, SlotSearch(held, budget, immovable, settled, progress)
+            if self._ledger is ledger and (held := self._held_anew(ledger, budget)) is not None:
+                self._ledger = ledger = held
+                slots = SlotSearch(held, budget, immovable, settled, progress)
                 slots.build()
             exact = self._improve(slots, last)
         elif last < len(ledger.tiers):  # the queue alone proves the others
@@ -352,10 +353,7 @@ class Search:
     def _search_slots(self, slots: SlotSearch, *, tolerant: bool) -> None:
         """Solve one tier after the other by counting slots."""
         ledger, budget = slots.ledger, slots.budget
-        if tolerant:
-            slots.run_once()
-        else:
-            slots.run()
+        (slots.run_once if tolerant else slots.run)()
         ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
         ledger.offer(beside(self.instance, ledger.incumbent.decisions, budget=budget))
 

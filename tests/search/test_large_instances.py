@@ -178,8 +178,32 @@ def meshes(masks: Sequence[int], **gangs: tuple[int, int]) -> Instance:
     return build(nodes_per_rack=len(masks), model=v100(), gangs=[*runs, *waits])
 
 
+def in_one_zone() -> Instance:
+    """Two pods of a gang have to be together in one of two racks, the third may be in any."""
+    zone = {"zone": "a"}
+    nodes = [
+        node(f"n{i}", switched(8), rack=f"r{i // 2}", labels=zone if i < 2 else {})
+        for i in range(4)
+    ]
+    apart = [role("a", 2, 8, slices=(2, "rack"), selector=zone), role("b", 1, 8)]
+    moves = gang("moves", 1, 8, stands=[(0, 0, 0, WHOLE)], movable=True)
+    near = gang("near", roles=[role("w", 1, 8, selector=zone)])
+    return build(nodes=nodes, gangs=[gang("apart", roles=apart), moves, near])
+
+
+def on_one_mesh(pods: int, gpus: int, same: str | None, size: int | None) -> Instance:
+    """A role that has to be on one server, and is too large for any, beside a gang that is not."""
+    slices = None if size is None else (size, "node")
+    held = role("w", pods, gpus, same=same, slices=slices)
+    gangs = [gang("held", roles=[held]), gang("free", 1, 6)]
+    return build(nodes_per_rack=3, model=v100(), gangs=gangs)
+
+
 FOLLOWED = {
     "a rack is cleared by a move": cleared(),
+    "a role is held to a zone, another is not": in_one_zone(),
+    "a role is too large for one mesh": on_one_mesh(3, 4, "node", None),
+    "a slice is too large for one mesh": on_one_mesh(4, 4, None, 4),
     "a promise goes before a priority": promised(),
     "slow gangs leave fast servers": fast_and_slow(),
     "a pair leaves the quad whole": meshes(

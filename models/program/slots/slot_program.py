@@ -106,10 +106,8 @@ class SlotModel(Slots):
             if option.demand.possible:
                 self.modes += self._modes_of(option)
         one = Linear().add_all(mode.variable for mode in self.modes[first:])
-        if choice.must and choice.complete:
-            self.program.equal(one, 1)
-        else:
-            self.program.at_most(one, 1)
+        hold = self.program.equal if choice.must and choice.complete else self.program.at_most
+        hold(one, 1)
 
     def _modes_of(self, option: Option) -> Iterator[Mode]:
         """A variable for each level at which the gang may be whole, and for each speed of its GPUs."""
@@ -219,11 +217,9 @@ class SlotModel(Slots):
         self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
     ) -> None:
         """So many pieces have a domain each on these nodes, and their parts have domains in it."""
-        if path[-1].even:
-            self._share_evenly(slots, path, total, inside)
-            return
-        if path[-1].least:
-            self._share_out(slots, path, total, inside)
+        if path[-1].even or path[-1].least:
+            share = self._share_evenly if path[-1].even else self._share_out
+            share(slots, path, total, inside)
             return
         cluster, piece, housed = self.instance.cluster, path[-1], Linear()
         widest, most = path[-2].level if len(path) > 1 else -1, self.program.bound_above(total)
@@ -234,7 +230,7 @@ class SlotModel(Slots):
             housed.add(variable)
             self.homes.setdefault(path, {})[domain] = variable
             nodes = cluster.domains[piece.level][domain].nodes
-            slots.held[variable] = piece.nodes
+            slots.held[variable] = path[0].nodes
             self._occupy(slots, (widest, piece.level), nodes[0], [(variable, piece.slots)])
             for part, count in piece.parts:
                 self._house(slots, (*path, part), Linear({variable: count}), frozenset(nodes))
@@ -289,7 +285,7 @@ class SlotModel(Slots):
             self.homes.setdefault((*path, other), {})[domain] = beside
             n = self.instance.cluster.domains[piece.level][domain].nodes[0]
             taken = [(shares, share.slots), (beside, other.slots)]
-            slots.held |= {shares: piece.nodes, beside: piece.nodes}
+            slots.held |= {shares: path[0].nodes, beside: path[0].nodes}
             self._occupy(slots, (widest, piece.level), n, taken)
         program.equal(found.add_linear(total, -piece.pods), 0)
 
@@ -321,6 +317,9 @@ class SlotModel(Slots):
         for mode in self.modes:
             if every or mode.option.demand.gpu_nodes <= nodes:
                 total.add(mode.variable, -self.taken(mode)[0])
+                continue
+            for piece, count in self.pieces(mode):
+                total.add(mode.variable, -count * piece.slots[0] if piece.nodes <= nodes else 0)
         program.equal(total, 0)
         self._within_wider(slots, inner, housed, nodes)
 
@@ -392,9 +391,8 @@ class SlotModel(Slots):
         of small pods, too, once they are.
         """
         slots, cluster = self._domain_slots, self.instance.cluster
-        inner = cluster.node_level - 1
         if family == "stranded":
-            inner = min((inner, *(mesh.level for mesh in self.meshes)))
+            inner = min((cluster.node_level - 1, *(mesh.level for mesh in self.meshes)))
             narrow = (o for o in range(inner, -1, -1) if len(cluster.domains[o]) <= MAX_DOMAINS)
             self.flow = SlotFlow(self, self.parts, self.meshes, next(narrow, -1))
             self._span.add_linear(self.flow.beyond)

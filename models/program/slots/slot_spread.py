@@ -118,7 +118,8 @@ class SlotSpread:
         if last.level == self._inner:
             for path, homes in model.homes.items():
                 # of pods in several domains, all that there may be in one
-                if path == key or (*path[:-2], replace(path[-2:][0], least=last.least)) == key:
+                own = (replace(piece, least=0) if piece.even else piece for piece in path[:-1])
+                if key in (path, (*own,)):
                     for domain, variable in homes.items():
                         found.setdefault(domain, Linear()).add(variable, path[-1].slots[0])
             return found

@@ -76,14 +76,14 @@ class _Exchange:
         """The gangs that change nodes, with their decisions from then on."""
         arrivals = self._arrivals({n for nodes in self._cleared.values() for n in nodes})
         for victim in unjustified(self._instance, self._cleared, arrivals):
+            if self._left < 0 or self._ended():
+                return
             for gang in self._exchanged(victim):
                 yield gang, self._space.decision(gang)
 
     def _exchanged(self, victim: int) -> Collection[int]:
         """The gangs that change nodes so that this one stops for one of them, none if that failed."""
         for worse, n in product((False, True), sorted(self._cleared[victim])):
-            if self._ended():
-                break
             for target in self._ways(victim, n):
                 self._left -= 1
                 if self._left < 0 or self._ended():

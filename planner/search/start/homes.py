@@ -107,9 +107,9 @@ def _left_to_others(model: SlotModel, chosen: Mapping[int, Mode]) -> dict[int, f
     Those on which it would be faster than in the solution, since others or parts need their GPUs, and
     those of holders that it overtakes.
     """
-    gangs = model.instance.gangs
-    ahead = ((gang, overtaken(model.instance, gangs[gang])) for gang in chosen)
-    found = {gang: nodes for gang, nodes in ahead if nodes}
+    gangs, reserved = model.instance.gangs, model.instance.reserved
+    waiting = (gang for gang in chosen if reserved and not gangs[gang].running)
+    found = {gang: own for gang in waiting if (own := overtaken(model.instance, gangs[gang]))}
     for mode in model.modes if model.parts else ():
         gang = mode.option.demand.gang
         if mode.shape is not None and gang in chosen and mode.speed > chosen[gang].speed:
@@ -192,8 +192,7 @@ def _in_pieces(space: FreeSpace, mode: Mode, flow: FlowPlaces | None) -> Placing
     """A way to place as many pods on each node as the solution says; None where any number does."""
     instance, demand = space.instance, mode.option.demand
     shared, piece = flow and flow.sizes.get(demand.gang), mode.shape.piece if mode.shape else 1
-    if shared:
-        piece = max(shared) // demand.gpu_roles[0].gpus
+    piece = max(shared) // demand.gpu_roles[0].gpus if shared else piece
     if piece == 1 or demand.standing:
         return None
     (role,), roles = demand.gpu_roles, list(instance.gangs[demand.gang].roles)
@@ -227,7 +226,10 @@ class _Settler:
         waits = gang.key not in due(model.instance)  # those whose turn has come have to start
         place = not taken, level < 0, -largest, -level
         phase, held = 3 * (not taken), len(demand.gpu_nodes)
-        self.on_set = mode.shape is not None and mode.shape.inside is not None
+        # sets are not told apart by domain: a role that has to be whole in one is placed as any other
+        roles = [gang.roles[role.role] for role in demand.gpu_roles if not alone]
+        held_in = any(role.required is not None or role.slice_layers for role in roles)
+        self.on_set = mode.shape is not None and mode.shape.inside is not None and not held_in
         if self.on_set and model.meshes:  # sets are chosen of what gangs on whole servers leave
             nodes = model.instance.cluster.nodes
             whole = any(r.gpus == nodes[next(iter(r.nodes))].gpus for r in demand.gpu_roles)
@@ -309,8 +311,7 @@ class _Homes:
         left = piece.pods
         for d in sorted(open_, key=lambda d: (-open_[d], d)):
             taken = min(open_[d], left)
-            if 0 < left - taken < piece.least:
-                taken = left - piece.least
+            taken = left - piece.least if 0 < left - taken < piece.least else taken
             if taken >= piece.least:
                 left -= taken
                 sets = min(shares[d], taken // piece.least)
