@@ -111,8 +111,13 @@ def _sick(instance: Instance) -> tuple[int, ...]:
 
 def holder_of(instance: Instance, index: int) -> Holder:
     """In whose name a gang holds GPUs."""
-    gang = instance.gangs[index]
-    return Holder(queue_of(instance)[index], gang.firm, not gang.unmanaged)
+    return _holders(instance)[index]
+
+
+@once
+def _holders(instance: Instance) -> tuple[Holder, ...]:
+    gangs = zip(queue_of(instance), instance.gangs, strict=True)
+    return tuple(Holder(queue, gang.firm, not gang.unmanaged) for queue, gang in gangs)
 
 
 def add_use(
@@ -223,18 +228,24 @@ class QueueCounts:
         self._promised = {g: PromiseTree(known.paths, own) for g, own in known.guarantees.items()}
         self._kept = {gpu: PromiseTree(known.paths, own) for gpu, own in known.kept.items()}
         self._beyond = Counter(use.beyond)
+        self._known: dict[int, tuple[Sequence[PodPlacement], Counter[Gpu], Counter[Gpu]]] = {}
         for (holder, gpu), gpus in use.held.items():
             self._hold(holder, gpu, gpus)
 
     def add(self, index: int, pods: Sequence[PodPlacement], sign: int = 1) -> None:
         """Count these pods of a gang, or with -1 no longer."""
-        gang, holder = self._instance.gangs[index], holder_of(self._instance, index)
-        for gpu, gpus in gpus_held(self._instance, gang, pods).items():
+        if not pods:
+            return
+        known, gang = self._known.get(index), self._instance.gangs[index]
+        if known is None or known[0] is not pods:  # the same ones come and go many times
+            held, beyond = (count(self._instance, gang, pods) for count in (gpus_held, gpus_beyond))
+            known = self._known[index] = pods, held, beyond
+        holder = holder_of(self._instance, index)
+        for gpu, gpus in known[1].items():
             if gpu in self.held:
                 self._hold(holder, gpu, sign * gpus)
-        if holder.managed:
-            for gpu, gpus in gpus_beyond(self._instance, gang, pods).items():
-                self._beyond[holder.firm, gpu] += sign * gpus
+        for gpu, gpus in known[2].items() if holder.managed else ():
+            self._beyond[holder.firm, gpu] += sign * gpus
 
     def allow(self, index: int, pods: Sequence[PodPlacement]) -> bool:
         """Whether a gang may have these pods, too."""

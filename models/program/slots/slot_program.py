@@ -184,34 +184,31 @@ class SlotModel(Slots):
                 asked.setdefault(piece, Linear()).add(mode.variable, count)
         for piece, total in asked.items():
             self._house(slots, (piece,), total, everywhere)
-        self._loosen(slots, everywhere)
-        for nodes in held:
-            if nodes < everywhere:
+        apart = [nodes for nodes in held if nodes < everywhere]
+        if cluster.node_level:
+            self._keep_spares(slots, everywhere, apart)
+            for nodes in (everywhere, *apart):
                 self._loosen(slots, nodes)
-        idle = self._keep_spares(slots, everywhere)
-        for (level, domain), here in slots.taken.items():
-            own = (here, idle.get((level, domain), ()))
-            slots.hold(self.instance.cluster.domains[level][domain].nodes, [*chain(*own)])
+        for within, here in slots.taken.items():
+            domain = cluster.domains[within[0]][within[1]]
+            slots.hold(domain.nodes, [*here, *slots.idle.get(within, ())])
         taken = [(mode.variable, self.taken(mode)) for mode in self.modes]
-        slots.hold(everywhere, [*taken, *idle.get((0, None), ())])
+        idle = (own for (level, _), own in slots.idle.items() if not level)
+        slots.hold(everywhere, [*taken, *chain(*idle)])
 
     def _keep_spares(
-        self, domain_slots: DomainSlots, everywhere: frozenset[int]
-    ) -> dict[tuple[int, int | None], list[tuple[int, tuple[int, ...]]]]:
-        """By domain, variables of nodes that stay idle with their slots; None: of all domains."""
-        cluster = self.instance.cluster
-        inner = cluster.node_level - 1
-        found: dict[tuple[int, int | None], list[tuple[int, tuple[int, ...]]]] = {}
-        if inner < 0:
-            return found
-        for nodes, variable, slots in self.spares.keep(self.program, everywhere, inner, self.units):
-            there = domain_slots.there(nodes, 0)
-            self.program.at_most(Linear().add(variable, slots[0]).add_linear(there, -1))
+        self, slots: DomainSlots, everywhere: frozenset[int], apart: Sequence[frozenset[int]]
+    ) -> None:
+        """Nodes stay idle in domains, and take their slots."""
+        inner = self.instance.cluster.node_level - 1
+        kept = self.spares.keep(self.program, everywhere, inner, self.units, apart)
+        for nodes, variable, own in kept:
+            there = slots.there(nodes, 0)
+            self.program.at_most(Linear().add(variable, own[0]).add_linear(there, -1))
+            slots.held[variable] = frozenset(nodes)
             for level in range(inner + 1):
-                within = level, cluster.domain_of[level][nodes[0]]
-                found.setdefault(within, []).append((variable, slots))
-            found.setdefault((0, None), []).append((variable, slots))
-        return found
+                within = level, self.instance.cluster.domain_of[level][nodes[0]]
+                slots.idle.setdefault(within, []).append((variable, own))
 
     def _house(
         self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
@@ -296,8 +293,6 @@ class SlotModel(Slots):
         """
         cluster, program, every = self.instance.cluster, self.program, nodes >= self.everywhere
         inner = cluster.node_level - 1
-        if inner < 0:
-            return
         one = Piece(inner, (1, *(self.units[0] // unit for unit in self.units[1:])), nodes)
         total, housed = Linear(), dict[int, Linear]()
         loose = self.loose if every else self.loose_of.setdefault(nodes, {})
@@ -312,7 +307,8 @@ class SlotModel(Slots):
             elif most:
                 program.at_most(Linear({loose[domain]: 1, self.loose[domain]: -1}))
             if not every and own.terms:
-                program.at_most(Linear().add_linear(own).add_linear(slots.there(inside, 0), -1))
+                idle = slots.housed((inner, domain), nodes, slots.idle)
+                program.at_most(idle.add_linear(own).add_linear(slots.there(inside, 0), -1))
             total.add_linear(own)
         for mode in self.modes:
             if every or mode.option.demand.gpu_nodes <= nodes:

@@ -69,8 +69,15 @@ Part = tuple[Piece, int]
 """Of a piece, or of a gang: a piece, and how many of them."""
 
 
+Taken = dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]]
+"""By level and domain, variables, and the slots that each of what they count takes."""
+
+
 class DomainSlots:
-    """Slots of each unit in each domain: those that are free, and a variable for what may be cleared."""
+    """Slots of each unit in each domain: those that are free, and a variable for what may be cleared.
+
+    ``taken``: by pieces, ``idle``: by nodes that stay idle; ``held``: the nodes to which they are held.
+    """
 
     def __init__(
         self,
@@ -93,13 +100,19 @@ class DomainSlots:
             for n in sorted(nodes)
             if self._most[n] != self._now[n]
         }
-        self.taken: dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]] = {}
+        self.taken: Taken = {}
+        self.idle: Taken = {}
         self.held: dict[int, frozenset[int]] = {}
 
-    def housed(self, within: tuple[int, int], nodes: frozenset[int] | None = None) -> Linear:
+    def housed(
+        self,
+        within: tuple[int, int],
+        nodes: frozenset[int] | None = None,
+        of: Taken | None = None,
+    ) -> Linear:
         """Large slots that are taken in a domain of a level by what is held to these nodes; None: by all."""
         found = Linear()
-        for variable, taken in self.taken.get(within, ()):
+        for variable, taken in (self.taken if of is None else of).get(within, ()):
             if nodes is None or self.held.get(variable, self._every) <= nodes:
                 found.add(variable, taken[0])
         return found
@@ -417,15 +430,24 @@ class Spares:
         return sum(least * slots[0] for _, _, least, slots in self._inside(nodes, (size,)))
 
     def keep(
-        self, program: Program, nodes: frozenset[int], level: int, units: tuple[int, ...]
+        self,
+        program: Program,
+        nodes: frozenset[int],
+        level: int,
+        units: tuple[int, ...],
+        apart: Sequence[frozenset[int]],
     ) -> Iterator[tuple[list[int], int, tuple[int, ...]]]:
-        """(nodes of a domain of the level, a variable: how many stay idle, slots of each unit of one)."""
+        """(nodes of a domain of the level, a variable: how many stay idle, slots of each unit of one).
+
+        Nodes in other sets ``apart`` have other variables: gangs that are held to a set are not on all.
+        """
         of = self._instance.cluster.domain_of[level]
         for number, inside, least, slots in self._inside(nodes, units):
-            total, found = Linear(), dict[tuple[int, bool], list[int]]()
+            total, found = Linear(), dict[tuple[int, ...], list[int]]()
             for n in inside:
-                found.setdefault((of[n], n in self._stopping), []).append(n)
-            for (_, stopping), own in sorted(found.items()):
+                sets = (n in one for one in apart)
+                found.setdefault((of[n], n in self._stopping, *sets), []).append(n)
+            for (_, stopping, *_), own in sorted(found.items()):
                 variable = program.integer(0, min(least, len(own)))
                 total.add(variable)
                 if stopping:

@@ -33,7 +33,7 @@ from planner.search.engines.portfolio import INTEGRAL, LARGEST_CONFIRMED
 from planner.search.engines.relaxation import DualProof, Relaxation, RelaxedAnswer
 from planner.search.improve.exchange import justified
 from planner.search.improve.repair import back_in_place, needless_undone
-from planner.search.start.homes import settle_in
+from planner.search.start.homes import MAX_ORDERS, settle_in
 
 BITS = 8
 """A tier weighs that many times two more than the next one of a weighted objective, at most."""
@@ -177,7 +177,9 @@ class SlotProblem:
         self.latest = tuple(values)
         asked = self.latest, self._budget.exhausted()
         if self._followed[0] != asked:
-            found, homeless = settle_in(self.model, values, self._budget)
+            found, homeless = settle_in(
+                self.model, values, self._budget, 1 if self.large else MAX_ORDERS
+            )
             own = justified(self.model.instance, found, self._budget.exhausted)
             plan = back_in_place(self.model.instance, own, sorted(homeless))
             self._followed = asked, needless_undone(self.model.instance, plan)

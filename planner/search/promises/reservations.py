@@ -48,7 +48,7 @@ CHANGED = ("place", "complete", "move", "resize")
 LEAST_S = 0.5
 """Seconds that there are for them, even if the time is up."""
 
-SHARE = 0.1
+SHARE = 0.2
 """Most of the time that is left that they take."""
 
 MANY = 1 << 62
@@ -477,22 +477,24 @@ class _Finder:
         queues = self._space.queues
         if queues is None:
             return False
+        pods_of = self._space.pods
+        changes = [(at, g, pods_of[g], -1) for at, g in self._ends if pods_of[g]]
         for one in later:
-            ended = [g for _, g in self._ends[: bisect_right(self._ends, (one.start, MANY))]]
-            changes = [(g, self._space.pods[g], -1) for g in ended]
-            changes += [
-                (self._numbers[other.gang], other.pods, 1)
-                for other in later
-                if other.start <= one.start and (other.end is None or other.end > one.start)
-            ]
-            for gang, own, sign in changes:
-                queues.add(gang, own, sign)
-            allowed = queues.allow(index, pods)
-            for gang, own, sign in changes:
-                queues.add(gang, own, -sign)
+            gang = self._numbers[one.gang]
+            changes.append((one.start, gang, one.pods, 1))
+            changes += [] if one.end is None else [(one.end, gang, one.pods, -1)]
+        changes.sort(key=lambda change: change[0])
+        done, allowed = 0, True
+        for start in sorted({one.start for one in later}):
             if not allowed:
-                return True
-        return False
+                break
+            while done < len(changes) and changes[done][0] <= start:
+                queues.add(*changes[done][1:])
+                done += 1
+            allowed = queues.allow(index, pods)
+        for _, gang, own, sign in changes[:done]:
+            queues.add(gang, own, -sign)
+        return not allowed
 
     def _placed(self, demand: Demand, closed: Collection[int]) -> Pods | None:
         """Pods of the gang off these nodes, where it was planned before if that is possible."""

@@ -7,7 +7,7 @@ one that is whole in none takes large slots in the domains that have some left f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -29,14 +29,40 @@ from planner.search.start.flow_places import FlowPlaces
 from planner.search.start.greedy import Placing, admit, place, placements, queue, queue_key
 from planner.search.start.mesh_places import MeshPlaces
 
+MAX_ORDERS = 3
+"""In so many orders gangs are given the places of a solution at most, those first that found none."""
 
-def settle_in(
-    model: SlotModel, values: Sequence[int], budget: Budget
-) -> tuple[list[GangDecision], set[int]]:
-    """The plan as the solution has it, and who was to move in it and has no place.
+Settled = tuple[list[GangDecision], set[int]]
+"""A plan, and who was to move in it and has no place."""
 
-    Large pods come first, those that need narrow domains before others. What finds no place where the
-    solution has it is tried anywhere, and else left to others.
+
+def settle_in(model: SlotModel, values: Sequence[int], budget: Budget, orders: int) -> Settled:
+    """The plan as the solution has it; of so many orders, the one in which the least of the first is lost."""
+    chosen = [mode.option.demand for mode in model.modes if values[mode.variable]]
+    ranks = {demand.gang: queue_key(model.instance, demand)[:2] for demand in chosen}
+    first, found = set[int](), list[tuple[list[int], Settled]]()
+    while len(found) < orders and not (found and budget.exhausted()):
+        decisions, homeless = _settle_in(model, values, budget, first)
+        waits = {d.gang for d in chosen if not decisions[d.gang].pods} | homeless
+        lost = Counter[tuple[object, ...]]()
+        for demand in chosen:
+            lost[ranks[demand.gang]] += demand.gpus * (demand.gang in waits)
+        # one that stays where it runs may take the place of anybody
+        found.append(
+            ([len(homeless), *(lost[rank] for rank in sorted(lost))], (decisions, homeless))
+        )
+        if waits <= first:
+            break
+        first |= waits
+    return min(found, key=lambda one: one[0])[1]
+
+
+def _settle_in(
+    model: SlotModel, values: Sequence[int], budget: Budget, first: Collection[int]
+) -> Settled:
+    """Large pods come first, those that need narrow domains before others, but these gangs before all.
+
+    What finds no place where the solution has it is tried anywhere, and else left to others.
     """
     instance = model.instance
     chosen = {mode.option.demand.gang: mode for mode in model.modes if values[mode.variable]}
@@ -49,10 +75,12 @@ def settle_in(
     for gang, mode in chosen.items():  # what stays holds its room before anything comes
         if decisions[gang].decision == "preempt":
             space.set(gang, placed(instance.gangs[gang], mode.option.demand.stays))
-    _keep_spares(model, values, space)
-    space.arrays.favour(_uses(instance, chosen.values()))
+    uses = _uses(instance, chosen.values())
+    _keep_spares(model, values, space, uses)
+    space.arrays.favour(uses)
     homes = _Homes(model, values, space)
-    coming = sorted(map(homes.settler, chosen.values()), key=lambda one: one.key)
+    coming = [homes.settler(mode) for mode in chosen.values()]
+    coming.sort(key=lambda one: (one.mode.option.demand.gang not in first, one.key))
     beyond = _left_to_others(model, chosen)
     for settler in coming:
         mode, moves = settler.mode, settler.mode.option.effect.moved
@@ -142,12 +170,13 @@ def _admit_parts(space: FreeSpace, modes: Iterable[Mode], budget: Budget) -> Non
         admit(space, demand)
 
 
-def _keep_spares(model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
-    """Spare nodes are kept free in the domains in which the solution has them."""
-    found = dict[int, set[int]]()
+def _keep_spares(model: SlotModel, values: Sequence[int], space: FreeSpace, uses: IntArray) -> None:
+    """As many nodes of each domain are kept free as in the solution, those first of least use."""
+    found, every = dict[int, set[int]](), model.instance.cluster.nodes
     for rule, variable, nodes in model.spares.idle:
-        if values[variable]:
-            found.setdefault(rule, set()).update(nodes)
+        idle = [n for n in nodes if space.by_node[n].free == every[n].gpus]
+        idle.sort(key=lambda n: (uses[n], n))
+        found.setdefault(rule, set()).update(idle[: values[variable]])
     for rule, own in found.items():
         space.closed.prefer(rule, frozenset(own))
 
