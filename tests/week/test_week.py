@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,20 +39,40 @@ SETTING = Setting(
 NEAR = 0.02
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("week") / "journal"
+Played = tuple[Path, Fortnight, Week]
 
 
 @pytest.fixture(scope="module")
-def made(folder: Path) -> Fortnight:
-    return kept(SETTING, folder)
+def played(tmp_path_factory: pytest.TempPathFactory, worker_id: str, testrun_uid: str) -> Played:
+    """Made by one process of the tests, read by the others."""
+    base = tmp_path_factory.getbasetemp()
+    base = base if worker_id == "master" else base.parent
+    folder = base / f"week-{testrun_uid}"
+    folder.mkdir(exist_ok=True)
+    known = folder / "known"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not known.exists():
+            made = kept(SETTING, folder / "journal")
+            known.write_bytes(pickle.dumps((made, week_of(str(folder / "journal")))))
+    made, week = pickle.loads(known.read_bytes())
+    return folder / "journal", made, week
 
 
 @pytest.fixture(scope="module")
-def week(made: Fortnight, folder: Path) -> Week:
-    assert made.jobs
-    return week_of(str(folder))
+def folder(played: Played) -> Path:
+    return played[0]
+
+
+@pytest.fixture(scope="module")
+def made(played: Played) -> Fortnight:
+    return played[1]
+
+
+@pytest.fixture(scope="module")
+def week(played: Played) -> Week:
+    assert played[1].jobs
+    return played[2]
 
 
 def key(job: Job) -> str:
