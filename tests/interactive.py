@@ -60,13 +60,14 @@ def started(
     *arguments: str,
     before: str = "",
     cwd: Path | None = None,
+    env: dict[str, str] | None = None,
     stdout: IO[str] | int = subprocess.PIPE,
 ) -> Iterator[subprocess.Popen[str]]:
     """The program as a process, off a terminal; whatever happens, it is gone afterwards."""
     process = subprocess.Popen(
         [sys.executable, "-c", HEARING + before + MAIN, *arguments],
         cwd=cwd,
-        env=environment(),
+        env=env or environment(),
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,

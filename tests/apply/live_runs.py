@@ -6,16 +6,16 @@ import io
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import interactive
 import pytest
 from effort import HANG_S
-from interactive import HEARING, MAIN, ROOT
+from interactive import ROOT
 from live_checks import placed
 from live_cluster import VARIABLE, Live
 from live_objects import Wanted, policy
@@ -106,24 +106,11 @@ def placements(plan: Path) -> dict[str, tuple[str, str]]:
     }
 
 
-@contextmanager
-def started(live: Live, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def started(live: Live, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
     """The program, on its way, without a terminal."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HEARING + MAIN, *arguments],
-        cwd=live.folder,
-        env={**_environ(live), "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    return interactive.started(
+        *arguments, cwd=live.folder, env={**_environ(live), "PYTHONPATH": str(ROOT)}
     )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def ran(live: Live, *arguments: str, meddler: Meddler = honest) -> Ran:

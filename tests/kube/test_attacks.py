@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 from attack_cases import NOW, Json, cases, objects
+from bundles import load_all
 from effort import examples
-from kube_plans import decided
+from short_forms import decisions
 
 CASES = cases()
 
@@ -18,10 +19,10 @@ CASES = cases()
 def test_a_tenant_harms_no_other_beyond_what_the_documents_say(attack: str) -> None:
     case: Json = CASES[attack]
     expected = case["decisions"]
-    attacked = decided(objects(case), NOW)
+    attacked = decisions(load_all(objects(case), now=NOW))
     assert {key: attacked[key] for key in expected} == expected
     if "alone" not in case and not examples(1, 0):
         return  # what it is without mallory is the same, and is asked with --thorough
     left = case.get("alone", expected)
-    alone = decided(objects(case, without="mallory"), NOW)
+    alone = decisions(load_all(objects(case, without="mallory"), now=NOW))
     assert {key: alone[key] for key in left} == left

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from backend_world import API, DRIVER, add_pod, claim, cluster, give, request, slice_of
 from kube import node, pod
-from kube_plans import gang_of
 from kube_pods import read
 from outcomes import planned
 
@@ -118,6 +117,6 @@ def test_a_gang_with_a_shared_claim_waits_and_takes_no_room(tmp_path: Path) -> N
     instance = load([str(tmp_path)]).instance
     outcome = planned(instance)
     assert outcome.decisions() == {"g": "wait", "late": "place"}
-    hold = gang_of(instance, "g").hold
+    (hold,) = [gang.hold for gang in instance.gangs if gang.name == "g"]
     assert hold is not None
     assert (hold.code, hold.message) == ("Unsupported", SHARED)
