@@ -83,6 +83,9 @@ def test_a_gang_shrinks_and_the_winner_waits_for_the_room(gone: tuple[str, str])
             world.change(("default", name), terminating=True)
         return req.Done()
 
+    world.controller = lambda _world, _request: req.Done()
+    tried = sim.apply(world.copy(), plan, dry=True).outcomes
+    assert tried == {"e": "resized", "w": "started"}
     world.controller = scales
     played = sim.apply(world, plan)
     right = "e-2" in gone

@@ -47,6 +47,9 @@ def test_what_changed_since_is_reported_if_it_matters(case: dict[str, Any]) -> N
         plan = replace(
             plan, gangs=(*plan.gangs, *([stopped("r", [pod])] if "victim" in case else []))
         )
+    if "beside" in case:
+        starts = (*plan.gangs[0].starts, order_for(world.pod("a-1", 0), "n0", ()))
+        plan = replace(plan, gangs=(replace(plan.gangs[0], starts=starts),))
     if case.get("pod", ()) is None:
         world.pods.clear()
     elif pod := case.get("pod"):
