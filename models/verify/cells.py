@@ -217,7 +217,11 @@ class Packing:
     @cached_property
     def low(self) -> int:
         """No way leaves out less. By counting, and exact if trying all ways takes little effort."""
-        counted = min(self.high, max(self._by_queue(), self._cumulated()))
+        total = 0
+        for item in self.items:
+            there = sum(self._alone(item, place) for place in self.ground.places(item.kind))
+            total += max(0, item.count - there) * self.ground.size(item.kind)
+        counted = min(self.high, max((total), self._cumulated()))
         if counted == self.high or self._depth() > DEPTH:
             return counted
         self.claims, self._loads = self._fixed(), {}
@@ -323,14 +327,6 @@ class Packing:
                 room = 0
             found.append(max(0, room) // self.ground.claimed(item.kind, n))
         return min(found)
-
-    def _by_queue(self) -> int:
-        """Cells of each kind beyond what each queue alone has places for."""
-        total = 0
-        for item in self.items:
-            there = sum(self._alone(item, place) for place in self.ground.places(item.kind))
-            total += max(0, item.count - there) * self.ground.size(item.kind)
-        return total
 
     def _cumulated(self) -> int:
         """Wider cells counted as the narrower ones that are in them, of unrelated queues together."""

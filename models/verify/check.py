@@ -16,21 +16,18 @@ from models.documents.stated import Unchecked, unchecked
 from models.verify import judged_rules as table
 from models.verify import what_if
 from models.verify.adaptor import InstanceReading, check_digests, read_case, read_instance_alone
-from models.verify.bounds.optimality import examine
+from models.verify.bounds import examine
 from models.verify.instance_facts import MAX_FAULTS
 from models.verify.judged_rules import ordered
 from models.verify.outcome import Outcome
 from models.verify.standing import Figures
 from models.verify.stated import (
-    stated_delays,
     stated_effective,
     stated_gangs,
     stated_moves,
     stated_queues,
-    stated_ranks,
     stated_reasons,
     stated_reservations,
-    stated_starts,
     stated_tiers,
     stated_unable,
     stated_unchecked,
@@ -42,11 +39,11 @@ Check = Callable[[Outcome], Iterable[Violation]]
 
 STATED: tuple[Check, ...] = (
     stated_gangs.check,
-    stated_ranks.check,
+    stated_gangs.check_ranks,
     stated_reasons.check,
     stated_reservations.check,
-    stated_delays.check,
-    stated_starts.check,
+    stated_reservations.check_delays,
+    stated_reservations.check_starts,
     stated_moves.check,
     stated_tiers.check,
     stated_effective.check,
@@ -118,10 +115,10 @@ class Judge:
             return Verdict(ordered(found), reading.document)
         if not refute:
             return Verdict([], reading.document, unchecked=unknown)
-        seen = examine(outcome, rules)
-        if seen.violations:
-            return Verdict(ordered(seen.violations), reading.document, refuted=seen.refuted)
-        remarks = (*seen.remarks, *stated_unable.overlooked(outcome))
+        found, better, refuted = examine(outcome, rules)
+        if found:
+            return Verdict(ordered(found), reading.document, refuted=refuted)
+        remarks = (*better, *stated_unable.overlooked(outcome))
         return Verdict([], reading.document, remarks, unchecked=unknown)
 
     def derived(

@@ -15,9 +15,9 @@ from models.documents.queue import QueueSpec
 from models.hardware import slug
 from models.mig import Board, boards
 from models.verify.eligibility import accepting, accepts, in_order
-from models.verify.facts import Gang, Node, Role, uses_parts
+from models.verify.facts import PARTS, Gang, Node, Role, uses_parts
 from models.verify.partitions import INSTANCES
-from models.verify.shares import PART, is_part
+from models.verify.shares import PART
 
 ONE, COMPUTE = Fraction(1), 7
 
@@ -47,10 +47,10 @@ class Counts:
         roles = []
         for number, role in enumerate(gang.roles):
             on = {pod.node for pod in gang.running_pods.values() if pod.role == number}
-            parts = {name: amount for name, amount in role.requests.items() if _counts(name)}
             counts = sum(
                 amount * math.floor(1000 * self._share(role, name, on))
-                for name, amount in parts.items()
+                for name, amount in role.requests.items()
+                if name.startswith(PARTS)
             )
             roles.append(replace(role, counts=1000 * role.gpus + counts))
         return tuple(roles)
@@ -70,10 +70,6 @@ class Counts:
                 found = min(shares) if shares else _unknown(resource)
             self._shares[key] = found
         return self._shares[key]
-
-
-def _counts(resource: str) -> bool:
-    return is_part(resource) or resource.startswith(INSTANCES)
 
 
 def _shares(resource: str, nodes: Iterable[Node], *, offered: bool) -> Iterator[Fraction]:

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise, takewhile
 
 from models.documents.base import FieldError
 from models.documents.cluster import ClusterSpec, Level, NodeDocument, level_errors
 from models.documents.gang import (
     GangDocument,
-    NearDocument,
     PodDocument,
     RoleDocument,
 )
@@ -284,12 +284,15 @@ class _NodeReader:
             read_mask(self.faults, nic.gpus or (), f"{where}.nics[{i}].gpus", gpus)
         partitioned = self._partitioned(document, where, gpus) if document.mig else 0
         selected = not self.ours or all(labels.get(k) == value for k, value in self.ours.items())
+        domains = document.domains
+        named = takewhile(lambda level: level.name in domains, self.levels)
+        names = tuple(domains[level.name] for level in named)
         return Node(
             name=document.name,
             model=model,
             domain=(*self._domains(document.domains, index), index),
-            named=(named := self._named(document.domains)),
-            names=tuple(document.domains[level.name] for level in self.levels[:named]),
+            named=len(names),
+            names=names,
             allocatable=document.allocatable,
             labels=labels,
             taints=tuple(t for t in document.taints if t.effect != "PreferNoSchedule")
@@ -358,26 +361,19 @@ class _NodeReader:
             path = None if path is None or name is None else (*path, name)
             yield numbers.setdefault(index if path is None else path, len(numbers))
 
-    def _named(self, names: Mapping[str, str]) -> int:
-        """Levels, from the widest, at which a node with these domains has a value."""
-        values = (level.name in names for level in self.levels)
-        return next((i for i, named in enumerate(values) if not named), len(self.levels))
-
 
 def read_mask(faults: Faults, gpus: tuple[int, ...], where: Place, installed: int) -> int:
     """The mask of ascending GPU indices, each below ``installed``."""
-    mask, ascending = _mask_and_order(gpus)
+    mask = _mask_of(gpus)
     if mask >> installed:
         faults.add("reference", where, f"names a GPU outside the {installed} of the node")
         return 0
-    if not ascending:
+    if any(a >= b for a, b in pairwise(gpus)):
         faults.add("order", where, "must be ascending, each GPU once")
     return mask
 
 
-@lru_cache(maxsize=1 << 14)
-def _mask_and_order(gpus: tuple[int, ...]) -> tuple[int, bool]:
-    return mask_of(gpus), all(a < b for a, b in zip(gpus, gpus[1:], strict=False))
+_mask_of = lru_cache(maxsize=1 << 14)(mask_of)
 
 
 def _check_sorted(faults: Faults, where: Place, what: str, keys: Sequence[tuple[str, ...]]) -> None:
@@ -394,14 +390,6 @@ def _in_queue_since(document: GangDocument) -> int | None:
     if submitted is not None and evicted is not None and evicted > submitted:
         return evicted
     return submitted
-
-
-def _there_since(document: GangDocument) -> int | None:
-    """When the first of its pods started, or when a plan moved it if that was later."""
-    status = document.status
-    first = status.started_at if status.runs_since is None else status.runs_since
-    times = [time for time in (first, status.evicted_at) if time is not None]
-    return max(times, default=None)
 
 
 def _starts_again(document: GangDocument, policy: PolicySpec) -> int | None:
@@ -491,9 +479,11 @@ class GangReader:
         spec, status = document.spec, document.status
         topology, communication = spec.topology, spec.communication
         at = f"{where}.spec.topology"
+        near = None if spec.near is None else self._level(spec.near.level, f"{where}.spec.near")
         roles = self._roles_of(spec.roles, f"{where}.spec.roles")
         existing, running_pods = self._existing(document, f"{where}.status.pods", roles)
         least = topology.min_bandwidth_share
+        begun = status.started_at if status.runs_since is None else status.runs_since
         return Gang(
             namespace=document.metadata.namespace,
             name=document.metadata.name,
@@ -520,7 +510,9 @@ class GangReader:
             hold=None if status.hold is None else status.hold.code,
             hold_text=None if status.hold is None else status.hold.message,
             started=status.started_at,
-            since=_there_since(document),
+            since=max(
+                (time for time in (begun, status.evicted_at) if time is not None), default=None
+            ),
             min_run_time=self._min_run_time(document, policy),
             starts_again=_starts_again(document, policy),
             checkpoint=status.last_checkpoint,
@@ -534,7 +526,7 @@ class GangReader:
             exclusive=self._level(topology.exclusive, at),
             ordered=topology.order,
             together=tuple(self._groups(document, f"{where}.spec.groups")),
-            near=self._near(spec.near, f"{where}.spec.near"),
+            near=None if spec.near is None or near is None else (spec.near.gangs, near),
             ranks={
                 (number, pod.index): pod.rank
                 for pod in status.pods
@@ -558,11 +550,6 @@ class GangReader:
                 self.faults.add("reference", f"{where}[{i}].roles", "no such role")
             if level is not None:
                 yield frozenset(roles), level
-
-    def _near(self, near: NearDocument | None, where: Place) -> tuple[tuple[str, ...], int] | None:
-        if near is None or (level := self._level(near.level, where)) is None:
-            return None
-        return near.gangs, level
 
     def _min_run_time(self, document: GangDocument, policy: PolicySpec) -> int:
         """What is stated; after evictions twice as long for each, up to the starvation limit."""

@@ -120,6 +120,24 @@ class Queues:
                 found[name].update(gpus)
         return found
 
+    def beyond_limits(
+        self, by_gang: Iterable[Counter[str]], *, firm: bool
+    ) -> Iterator[tuple[str, str, int, int, int]]:
+        """(queue, GPUs of which models, held, limit, held before) where more is held than may be.
+
+        ``firm``: by gangs that are not preemptible, of which they have limits of their own.
+        """
+        limits = self.firm_limit if firm else self.limit
+        if any(limits.values()):
+            held, before = (
+                self.sums(by_gang, firm=firm),
+                self.firm_before if firm else self.held_before,
+            )
+            for name, own in limits.items():
+                for key, limit in own.items():
+                    if held[name][key] > max(limit, before[name][key]):
+                        yield name, key, held[name][key], limit, before[name][key]
+
     # What is promised
 
     @cached_property

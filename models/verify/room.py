@@ -15,10 +15,9 @@ from itertools import combinations, islice
 
 from models.verify.eligibility import accepting, accepts
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
-from models.verify.outcome import Outcome
+from models.verify.outcome import Outcome, Variant
 from models.verify.rates import gpu_rates
-from models.verify.rules.resources import PODS, left_of
-from models.verify.variant import Variant
+from models.verify.rules.nodes import PODS, left_of
 
 DOMAINS_TRIED = 3
 """Domains of one level that are tried for a gang or a slice: the fullest ones in which it fits."""

@@ -6,6 +6,7 @@ disruption and stability.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from models.tiers import stated_tiers
 from models.verify.changes import Change
 from models.verify.facts import Facts, Gang, Pod
 from models.verify.outcome import Outcome
-from models.verify.rules.resources import left_of
+from models.verify.rules.nodes import left_of
 from models.verify.rules.topology import domains_used
 
 
@@ -27,6 +28,12 @@ class TierValue:
     sense: str
     tolerance: Fraction
     value: int
+
+
+def required(tier: TierValue, best: int) -> int:
+    """What later tiers must keep of a tier: ceil(v - t|v|), of a minimised one floor(v + t|v|)."""
+    slack = tier.tolerance * abs(best)
+    return math.ceil(best - slack) if tier.sense == "max" else math.floor(best + slack)
 
 
 def tiers(outcome: Outcome) -> tuple[TierValue, ...]:
@@ -91,10 +98,6 @@ def _of_admitted(
         return sum(worth(outcome, c) for c in admitted if counts(outcome, c.gang))
 
     return value
-
-
-def _fair(outcome: Outcome, k: int) -> int:
-    return sum(sorted(outcome.fair_counts.values())[:k])
 
 
 def _kept(outcome: Outcome, priority: int) -> int:
@@ -273,15 +276,9 @@ def _stability(outcome: Outcome, _priority: int) -> int:
     )
 
 
-def _suspect(outcome: Outcome, _priority: int) -> int:
-    """GPUs left free on usable nodes that failed lately."""
-    nodes = enumerate(outcome.facts.nodes)
-    return sum(outcome.free_gpus[n] for n, node in nodes if node.suspect)
-
-
 VALUES: dict[str, Callable[[Outcome, int], int]] = {
     "guarantee": _of_admitted(lambda _, c: c.gang.w, _within),
-    "fair": _fair,
+    "fair": lambda outcome, k: sum(sorted(outcome.fair_counts.values())[:k]),
     "kept": _kept,
     "aged": _of_admitted(_worth, _aged),
     "aged-waiting": _of_admitted(lambda o, c: _worth(o, c) * _age(o, c.gang), _aged),
@@ -296,7 +293,9 @@ VALUES: dict[str, Callable[[Outcome, int], int]] = {
     "span": _span,
     "stranded": _stranded,
     "defragment": lambda outcome, _priority: outcome.free.value,
-    "suspect": _suspect,
+    "suspect": lambda outcome, _priority: sum(
+        outcome.free_gpus[n] for n, node in enumerate(outcome.facts.nodes) if node.suspect
+    ),
     "stability": _stability,
 }
 """The value of every tier, by its name in ``models.tiers`` and the priority, or rank, it is stated for."""

@@ -6,7 +6,7 @@ unusual mesh of links reaches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
@@ -121,16 +121,25 @@ class GangBandwidths:
             self.alone[key] = self._priced(self._servers(gang, pods), joined=joined)
         return self.alone[key]
 
-    def _priced(self, servers: Sequence[ServerGpus], *, joined: bool) -> Bandwidth:
+    def _priced(
+        self,
+        servers: Sequence[ServerGpus],
+        *,
+        joined: bool,
+        factor: Callable[[int], Fraction] | None = None,
+        ideal_of: Callable[[ServerModel], Range] | None = None,
+    ) -> Bandwidth:
+        """``factor``: of the network rate of so many GPUs of a fabric. ``ideal_of``: of a pattern's own."""
         count = sum(server.count for server in servers)
         if count < 2:
             return NO_BANDWIDTH
         reached = ideal = None
         try:
-            reached = self._reached(servers, joined=joined)
+            reached = self._reached(servers, joined=joined, factor=factor)
             models = {id(server.model): server.model for server in servers}
             ideal = gpu_rates.smallest(
-                self._ideal(model, count, joined=joined) for model in models.values()
+                self._ideal(model, count, joined=joined) if ideal_of is None else ideal_of(model)
+                for model in models.values()
             )
         except RateNotKnownError:
             pass
@@ -165,12 +174,22 @@ class GangBandwidths:
                 return wider
         return node.all_gpus & ~own
 
-    def _reached(self, servers: Sequence[ServerGpus], *, joined: bool) -> Range | None:
+    def _reached(
+        self,
+        servers: Sequence[ServerGpus],
+        *,
+        joined: bool,
+        factor: Callable[[int], Fraction] | None,
+    ) -> Range | None:
         fabrics = list(self._fabrics(servers)) if joined else [[server] for server in servers]
         insides = _distinct(self._inside(fabric) for fabric in fabrics)
         rates = [rate for rate in insides if rate is not None]
         if len(fabrics) > 1:
             networks = _distinct(self._fabric_network(fabric) for fabric in fabrics)
+            if factor is not None:
+                own = (sum(server.count for server in fabric) for fabric in fabrics)
+                each = zip(map(self._fabric_network, fabrics), own, strict=True)
+                networks = [network * factor(gpus) for network, gpus in each]
             rates.append(gpu_rates.exactly(min(networks) / self._oversubscription(servers)))
         return gpu_rates.smallest(rates)
 

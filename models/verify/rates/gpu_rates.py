@@ -249,7 +249,7 @@ def _reach(links: Links) -> tuple[Fraction, Fraction]:
     if size == 2:
         return Fraction(links[0][1]), Fraction(links[0][1])
     fewest, most = _ring_packing(links)
-    chains = _chain_bound(links)
+    chains = min(sum(map(sum, links)) // 2 // (size - 1), _ring_bound(links))
     if chains * one <= fewest:
         return Fraction(fewest), Fraction(most)
     fewest_chains, most_chains = _packing(links, chains, _chains)
@@ -274,11 +274,6 @@ def _ring_packing(links: Links) -> tuple[int, int]:
 def _ring_bound(links: Links) -> int:
     """Every ring enters and leaves every GPU, and crosses every cut both ways."""
     return min(*map(sum, links), _smallest_cut(links))
-
-
-def _chain_bound(links: Links) -> int:
-    total = sum(map(sum, links)) // 2
-    return min(total // (len(links) - 1), _ring_bound(links))
 
 
 def _smallest_cut(links: Links) -> int:

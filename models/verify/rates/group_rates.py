@@ -7,7 +7,7 @@ a server, or an NVLink domain where it counts as one server.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,7 +17,6 @@ from models.verify.facts import Gang, Pod, PodKey
 from models.verify.rates import gpu_rates
 from models.verify.rates.bandwidth import NO_BANDWIDTH, Bandwidth, GangBandwidths, ServerGpus
 from models.verify.rates.gpu_rates import Range, RateNotKnownError
-from models.verify.rates.ranks import Ranks, plainest
 
 SPREAD_PATTERNS = ("all-to-all", "parameter-server")
 """Patterns in which the GPUs of a unit share its NICs."""
@@ -244,29 +243,16 @@ class GroupBandwidths(GangBandwidths):
     # 12: patterns
 
     def _spread(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> Bandwidth:
-        servers = self._servers(gang, pods)
+        servers, to_all = self._servers(gang, pods), gang.pattern == "all-to-all"
         count = _count(servers)
-        if count < 2:
-            return NO_BANDWIDTH
-        reached = ideal = None
-        to_all = gang.pattern == "all-to-all"
-        try:
-            fabrics = list(self._fabrics(servers)) if gang.joined else [[one] for one in servers]
-            rates = [rate for fabric in fabrics if (rate := self._inside(fabric)) is not None]
-            over = self._oversubscription(servers)
-            for fabric in fabrics if len(fabrics) > 1 else ():
-                own = _count(fabric)
-                factor = Fraction(count - 1, count - own) if to_all else Fraction(1)
-                each = self._fabric_network(fabric) / own
-                rates.append(gpu_rates.exactly(each * factor / over))
-            reached = gpu_rates.smallest(rates)
-            models = {id(server.model): server.model for server in servers}.values()
-            ideal = gpu_rates.smallest(
-                self._spread_ideal(gang, model, count, to_all=to_all) for model in models
-            )
-        except RateNotKnownError:
-            pass
-        return Bandwidth(reached, ideal)
+        return self._priced(
+            servers,
+            joined=gang.joined,
+            factor=lambda own: (
+                Fraction(count - 1, own * (count - own)) if to_all else Fraction(1, own)
+            ),
+            ideal_of=lambda model: self._spread_ideal(gang, model, count, to_all=to_all),
+        )
 
     def _spread_ideal(self, gang: Gang, model: ServerModel, count: int, *, to_all: bool) -> Range:
         if count <= _widest(model, gang):
@@ -376,3 +362,49 @@ def _through_network(model: ServerModel, gang: Gang, factor: Fraction) -> Range:
     elif (inside := gpu_rates.inside(model, everything)) is not None:
         rates.append(inside)
     return gpu_rates.smallest(rates)
+
+
+Ranks = Mapping[PodKey, int]
+
+
+def ranked(gang: Gang, number: int) -> bool:
+    """Whether the pods of a role have ranks."""
+    role = gang.roles[number]
+    if not role.gpus:
+        return False
+    if role.parallelism is not None or gang.ordered:
+        return True
+    return gang.pattern == "pipeline" and all(one.parallelism is None for one in gang.roles)
+
+
+def sound(ranks: Collection[int | None], gpus: int, pods: int) -> bool:
+    """Whether ranks are distinct multiples of ``gpus``, the GPUs of a pod, of a role with so many pods."""
+    known = [rank for rank in ranks if rank is not None]
+    every = all(0 <= rank < gpus * pods and rank % gpus == 0 for rank in known)
+    return every and len(set(known)) == len(ranks)
+
+
+def kept(gang: Gang, number: int, pods: Collection[Pod]) -> dict[PodKey, int]:
+    """Ranks that are given: of pods that keep node and GPUs, or of all where those contradict each other.
+
+    ``pods``: of the role, after the plan.
+    """
+    gpus = gang.roles[number].gpus
+    keys = sorted((pod.role, pod.index) for pod in pods)
+    consecutive = {key: gpus * place for place, key in enumerate(keys)}
+    found = {
+        key: gang.ranks.get(key, consecutive[key])
+        for key, pod in sorted(((pod.role, pod.index), pod) for pod in pods)
+        if gang.running_pods.get(key) == pod
+    }
+    return found if sound(found.values(), gpus, len(keys)) else consecutive
+
+
+def plainest(gang: Gang, number: int, pods: Collection[Pod]) -> dict[PodKey, int]:
+    """The ranks that are kept, and the others in the order of the indices; without kept ones consecutive."""
+    gpus = gang.roles[number].gpus
+    found = kept(gang, number, pods)
+    taken = set(found.values())
+    left = (rank for rank in range(0, gpus * len(pods), gpus) if rank not in taken)
+    keys = sorted((pod.role, pod.index) for pod in pods)
+    return {key: found[key] if key in found else next(left) for key in keys}

@@ -35,7 +35,12 @@ def check(outcome: Outcome) -> Iterator[Violation]:
 
 
 def _of_gang(outcome: Outcome, change: Change, position: int) -> Iterator[Violation]:
-    tallies = _tallies(change)
+    found: list[dict[int, tuple[int, int]]] = [{} for _ in change.gang.roles]
+    for pod in change.pods.values():
+        _add(found[pod.role], {pod.node: (1, 0)})
+    for pod in change.binding:
+        _add(found[pod.role], {pod.node: (-1, 1)})
+    tallies = found
     sets = _Sets(outcome, change, tallies)
     joined: dict[tuple[int, SetKey], list[_Ruled]] = {}
     for number, tally in enumerate(tallies):
@@ -228,16 +233,6 @@ def _spread(one: _Ruled, sets: _Sets) -> Iterator[Violation]:
                 f"{there} pods of {one.whose} are in {one.where(n)}, more than {one.rule.max_skew} "
                 f"above the least, {least}"
             )
-
-
-def _tallies(change: Change) -> Sequence[Tally]:
-    """Pods of every role by node."""
-    found: list[dict[int, tuple[int, int]]] = [{} for _ in change.gang.roles]
-    for pod in change.pods.values():
-        _add(found[pod.role], {pod.node: (1, 0)})
-    for pod in change.binding:
-        _add(found[pod.role], {pod.node: (-1, 1)})
-    return found
 
 
 def _by_domain(facts: Facts, nodes: Tally, level: int) -> Tally:

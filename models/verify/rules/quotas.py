@@ -22,32 +22,19 @@ from models.verify.violation import Violation, printable, quoted
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     if outcome.facts.queues:
-        yield from _limits(outcome)
+        for firm in (False, True):
+            beyond = outcome.queues.beyond_limits(outcome.queue_gpus, firm=firm)
+            for name, key, gpus, limit, before in beyond:
+                what = f"queue {quoted(name)} holds {_gpus(gpus, key)}, its limit is {limit}"
+                if firm:
+                    what = f"hold {_gpus(gpus, key)} in queue {quoted(name)}, the limit is {limit}"
+                    what = f"gangs that are not preemptible {what}"
+                held = f"and they held {before}" if firm else f"and it held {before}"
+                yield Violation("quota", None, f"{what}, {held}")
         yield from _guarantees(outcome)
         yield from _lending(outcome)
         yield from _cells(outcome)
         yield from _pins(outcome)
-
-
-def _limits(outcome: Outcome) -> Iterator[Violation]:
-    queues = outcome.queues
-    held = queues.sums(outcome.queue_gpus)
-    for name, limits in queues.limit.items():
-        for key, limit in limits.items():
-            gpus, before = held[name][key], queues.held_before[name][key]
-            if gpus > max(limit, before):
-                what = f"holds {_gpus(gpus, key)}, its limit is {limit}, and it held {before}"
-                yield Violation("quota", None, f"queue {quoted(name)} {what}")
-    if not any(queues.firm_limit.values()):
-        return
-    firm = queues.sums(outcome.queue_gpus, firm=True)
-    for name, limits in queues.firm_limit.items():
-        for key, limit in limits.items():
-            gpus, before = firm[name][key], queues.firm_before[name][key]
-            if gpus > max(limit, before):
-                what = f"hold {_gpus(gpus, key)} in queue {quoted(name)}, the limit is {limit}"
-                what = f"gangs that are not preemptible {what}, and they held {before}"
-                yield Violation("quota", None, what)
 
 
 def _guarantees(outcome: Outcome) -> Iterator[Violation]:
@@ -83,12 +70,9 @@ def _lending(outcome: Outcome) -> Iterator[Violation]:
             gpus, before = after[name, key], queues.lent_before[name, key]
             limit = queues.limit[name].get(key)
             if limit is not None and gpus > max(limit, before):
-                what = (
-                    f"holds, and keeps for queues below, {_gpus(gpus, key)}, its limit is {limit}"
-                )
-                yield Violation(
-                    "lending", None, f"queue {quoted(name)} {what}, and it was {before}"
-                )
+                what = f"queue {quoted(name)} holds, and keeps for queues below, {_gpus(gpus, key)}"
+                what = f"{what}, its limit is {limit}, and it was {before}"
+                yield Violation("lending", None, what)
 
 
 def _cells(outcome: Outcome) -> Iterator[Violation]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from models.verify.changes import Change, NodeUse, Usage
+from models.verify.changes import Change, NodeUse, Overlay, Usage
 from models.verify.facts import Facts, Gang, Pod, PodKey
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
 from models.verify.rates.group_rates import by_ranks
 from models.verify.rule import Judged
-from models.verify.rules import eligibility, gpus, partitions, resources, topology
+from models.verify.rules import gpus, nodes, topology
 from models.verify.violation import Violation, printable, quoted
 
 NAME = "reserved"
@@ -94,8 +95,8 @@ def _others_come(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
                 coming.setdefault(position, n)
     for position, n in sorted(coming.items()):
         change = outcome.changes[position]
-        gang = change.gang
-        in_time = gang.duration is not None and gang.duration <= left
+        duration = change.gang.duration
+        in_time = duration is not None and duration <= left
         stopped = left >= LEAST_RUN_S and _yields(outcome, change, holder)
         if in_time or stopped or change.label in holder.beside:
             continue
@@ -142,11 +143,11 @@ def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
         yield holder.change.violation(NAME, f"cannot start then: {what}")
     scene = _Scene(outcome, holder)
     faults = [
-        *gpus.check(scene),
-        *resources.check(scene),
-        *eligibility.check(scene),
+        *gpus.GPUS.check(scene),
+        *nodes.RESOURCES.check(scene),
+        *nodes.ELIGIBILITY.check(scene),
         *topology.faults(outcome.facts, scene.placed),
-        *partitions.lacking(scene),
+        *gpus.lacking(scene),
     ]
     for fault in faults:
         if fault.gang == holder.change.label:
@@ -179,7 +180,10 @@ def lacking_in_queues(outcome: Outcome, holder: Holder, more: int | None = None)
         by_gang[position] = Counter()
     by_gang[holder.position] = queues.held(own, holder.pods.values())
     if more is not None:
-        by_gang[more] = _least(outcome, outcome.facts.gangs[more])
+        gpus = outcome.facts.gangs[more].counts_at_min
+        models = {model for model in queues.models if model is not None}
+        only = dict.fromkeys(models, gpus) if len(models) == 1 else {}
+        by_gang[more] = Counter({ALL: gpus, **only})
     there = (
         (outcome.facts.gangs[position], pod)
         for n in queues.odd_nodes
@@ -190,15 +194,6 @@ def lacking_in_queues(outcome: Outcome, holder: Holder, more: int | None = None)
     return next(_beyond_queues(outcome, own, by_gang, odd), None)
 
 
-def _least(outcome: Outcome, gang: Gang) -> Counter[str]:
-    """GPUs of a gang wherever it starts: of one model where there is no other."""
-    found = Counter({ALL: gang.counts_at_min})
-    models = {model for model in outcome.queues.models if model is not None}
-    if len(models) == 1:
-        found[models.pop()] = gang.counts_at_min
-    return found
-
-
 def _beyond_queues(
     outcome: Outcome,
     own: Gang,
@@ -207,34 +202,21 @@ def _beyond_queues(
 ) -> Iterator[str]:
     """What does not hold with so many GPUs of each gang and concerns this one."""
     queues = outcome.queues
-    yield from _beyond_limits(outcome, own, by_gang, firm=False)
-    if not own.preemptible:
-        yield from _beyond_limits(outcome, own, by_gang, firm=True)
+    mine = queues.above(own.queue)
+    for firm in (False, True)[: 2 - own.preemptible]:
+        for queue, _, there, *_ in queues.beyond_limits(by_gang, firm=firm):
+            if queue in mine:
+                yield f"queue {quoted(queue)} would hold {there} GPUs"
     if own.counts_against_promises and queues.guaranteed:
         for key, short in queues.shortfall(by_gang, queues.beyond(odd)).items():
             if short > queues.shortfall_before[key]:
                 yield f"{short} GPUs that are promised would not be there"
     if own.managed and queues.unlent:
-        above = (None, *queues.above(own.queue))
         lent = queues.lent_too_much(by_gang, queues.beyond(odd, firm=False))
         for (name, key), gpus in lent.items():
             most = 0 if name is None else queues.limit[name].get(key, gpus)
-            if name in above and gpus > max(most, queues.lent_before[name, key]):
+            if name in (None, *mine) and gpus > max(most, queues.lent_before[name, key]):
                 yield f"{gpus} GPUs would be held next to what queues do not lend"
-
-
-def _beyond_limits(
-    outcome: Outcome, own: Gang, by_gang: Sequence[Counter[str]], *, firm: bool
-) -> Iterator[str]:
-    """Limits of its queues that do not hold; ``firm``: those of gangs that are not preemptible."""
-    queues = outcome.queues
-    limits = queues.firm_limit if firm else queues.limit
-    before = queues.firm_before if firm else queues.held_before
-    held = queues.sums(by_gang, firm=firm)
-    for name in queues.above(own.queue):
-        for key, limit in limits[name].items():
-            if held[name][key] > max(limit, before[name][key]):
-                yield f"queue {quoted(name)} would hold {held[name][key]} GPUs"
 
 
 def _gone(outcome: Outcome, change: Change, holder: Holder) -> bool:
@@ -247,15 +229,13 @@ class _Scene(Outcome):
     """The nodes of one reservation when it begins, with the holder's pods and what still runs there."""
 
     def __init__(self, outcome: Outcome, holder: Holder) -> None:
-        self.case, nodes = outcome.case, sorted(holder.nodes)
+        self.case, nodes_ = outcome.case, sorted(holder.nodes)
         # GPUs that the plan partitions may be whole again by then, and others partitioned
-        there = tuple(outcome.facts.nodes[n].as_it_was for n in nodes)
+        there = tuple(outcome.facts.nodes[n].as_it_was for n in nodes_)
         self.facts = replace(outcome.facts, nodes=there)
         self.placed = Change.of(holder.change.gang, holder.change.label, holder.pods)
-        changes = list(outcome.changes)
-        changes[holder.position] = self.placed
-        self.changes = tuple(changes)
-        self.uses = {n: self._use(outcome, holder, n) for n in nodes}
+        self.changes = Overlay(outcome.changes, {holder.position: self.placed})
+        self.uses = {n: self._use(outcome, holder, n) for n in nodes_}
         self.usage = Usage(tuple(self.uses.values()))
 
     def _use(self, outcome: Outcome, holder: Holder, n: int) -> NodeUse:
@@ -275,10 +255,7 @@ def _meet(waiting: Collection[Holder]) -> Iterator[Violation]:
     for holder in sorted(waiting, key=lambda one: (one.start, one.position)):
         for n in holder.nodes:
             on.setdefault(n, []).append(holder)
-    met: set[tuple[int, int]] = set()
-    for holders in on.values():
-        for first, second in zip(holders, holders[1:], strict=False):
-            met.add((first.position, second.position))
+    met = {(a.position, b.position) for own in on.values() for a, b in pairwise(own)}
     by_position = {holder.position: holder for holder in waiting}
     for one, other in sorted(met):
         first, second = by_position[one], by_position[other]

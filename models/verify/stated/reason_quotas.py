@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
 
 from models.documents.reason import ReasonFields
 from models.verify.facts import Gang
@@ -22,6 +21,9 @@ class Quotas:
         self.queues = outcome.queues
         self._gpus = outcome.facts.in_gpus
         self._denied: dict[object, bool] = {}
+        held, queues = outcome.queue_gpus, outcome.queues
+        self._held, self._firm = queues.sums(held), queues.sums(held, firm=True)
+        self._promised, self._taken = queues.firm_sums(held), queues.lent_too_much(held, {})
 
     def faults(self, gang: Gang, f: ReasonFields) -> Iterator[str]:
         """What is wrong with a reason of the code ``Quota``."""
@@ -34,22 +36,18 @@ class Quotas:
         elif f.held is not None:
             yield from self._limit(gang, f, name, key)
         elif f.limit is not None:
-            yield from self._promise(gang, f, name, key)
+            guarantee, kept = (
+                self._gpus(promises[name].get(key, 0))
+                for promises in (self.queues.guarantee, self.queues.kept)
+            )
+            if not f.limit or f.limit not in (guarantee, kept):
+                yield f"queue {printable(name)} is promised {max(guarantee, kept)}"
+            elif not kept and not self._beyond_promises(gang, f, key):
+                yield "with it, what is promised to queues would still be there"
         elif not self.queues.cells.grounds:
             closed = self.queues.closed(gang)
             if not any(n in closed for n, of in self.queues.cells.pinned.items() if name in of):
                 yield f"nothing that is promised to queue {printable(name)} is closed to it"
-
-    def _promise(self, gang: Gang, f: ReasonFields, name: str, key: str) -> Iterator[str]:
-        """Whether the queue is guaranteed, or keeps to itself, so much, and too little would be left."""
-        guarantee, kept = (
-            self._gpus(promises[name].get(key, 0))
-            for promises in (self.queues.guarantee, self.queues.kept)
-        )
-        if not f.limit or f.limit not in (guarantee, kept):
-            yield f"queue {printable(name)} is promised {max(guarantee, kept)}"
-        elif not kept and not self._beyond_promises(gang, f, key):
-            yield "with it, what is promised to queues would still be there"
 
     def _limit(self, gang: Gang, f: ReasonFields, name: str, key: str) -> Iterator[str]:
         """Whether the queue holds so much, and the gang would be too much for a limit of it.
@@ -98,19 +96,3 @@ class Quotas:
             short = self.queues.lacking_with(self._promised, gang.queue, more)
             self._denied[asked] = short[key] > self.queues.shortfall_before.get(key, 0)
         return self._denied[asked]
-
-    @cached_property
-    def _held(self) -> dict[str, Counter[str]]:
-        return self.queues.sums(self.outcome.queue_gpus)
-
-    @cached_property
-    def _promised(self) -> dict[str | None, Counter[str]]:
-        return self.queues.firm_sums(self.outcome.queue_gpus)
-
-    @cached_property
-    def _firm(self) -> dict[str, Counter[str]]:
-        return self.queues.sums(self.outcome.queue_gpus, firm=True)
-
-    @cached_property
-    def _taken(self) -> dict[tuple[str | None, str], int]:
-        return self.queues.lent_too_much(self.outcome.queue_gpus, {})

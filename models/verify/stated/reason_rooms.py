@@ -8,9 +8,8 @@ from functools import cached_property
 
 from models.documents.reason import ReasonFields
 from models.verify.facts import Facts, Gang, Pod, PodKey, Role
-from models.verify.outcome import Outcome
+from models.verify.outcome import Outcome, Variant
 from models.verify.room import Grounds, Left, Room, Work, fitting
-from models.verify.variant import Variant
 
 Nodes = Collection[int]
 Limits = tuple[str, ...] | None

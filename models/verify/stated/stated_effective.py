@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from models.documents.plan import PlanEffectiveGpus, PlanPriorityGpus
 from models.verify.outcome import Outcome
-from models.verify.rates.speed import FULL_SPEED
+from models.verify.standing import FULL_SPEED
 from models.verify.violation import Violation
 
 RULE = "effective-gpus"
@@ -38,7 +38,8 @@ def check(outcome: Outcome) -> Iterator[Violation]:
 def _by_priority(outcome: Outcome, stated: PlanEffectiveGpus) -> Iterator[Violation]:
     """Which priorities have more, and which fewer: where the plan has fewer in all, and nowhere else."""
     rows, alone = stated.by_priority, stated.one_at_a_time
-    fewer = alone is not None and _permille(outcome, alone) > outcome.effective
+    full = FULL_SPEED * outcome.facts.gpu_unit
+    fewer = alone is not None and full * Fraction(repr(alone)) > outcome.effective
     if fewer and not rows:
         yield Violation(RULE, None, "status.effectiveGpus.byPriority: is not stated")
     elif rows and not fewer:
@@ -82,11 +83,6 @@ def _before(outcome: Outcome) -> tuple[int, int]:
             least += change.gang.counts_at_min * low
             most += change.gang.counts_at_min * high
     return least, most
-
-
-def _permille(outcome: Outcome, stated: float) -> Fraction:
-    """Effective GPUs as they are counted."""
-    return FULL_SPEED * outcome.facts.gpu_unit * Fraction(repr(stated))
 
 
 def _between(name: str, stated: float, low: int, high: int, unit: int) -> Iterator[Violation]:

@@ -17,9 +17,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from models.documents.plan import PlanMoves
-from models.verify.changes import Change
 from models.verify.outcome import FreeNodes, Outcome
-from models.verify.rates.speed import FULL_SPEED
+from models.verify.standing import FULL_SPEED
 from models.verify.violation import Violation, quoted
 
 BOUGHT = "bought"
@@ -94,18 +93,15 @@ def _bought(
         change = outcome.by_label.get(name)
         if change is None or not change.admitted:
             yield Violation(BOUGHT, None, f"{where}.bought: {quoted(name)} is not admitted")
-        elif _stays_in_any_plan(change):
+        elif change.gang.running and not (change.incomplete or change.gang.preemptible):
             yield Violation(BOUGHT, None, f"{where}.bought: {quoted(name)} runs in any plan")
         else:
             weight += change.gang.counts_at_min
             known.append(change.gang.key)
     if len(known) == len(one.bought.gangs):
         if known != sorted(set(known)):
-            yield Violation(
-                "order",
-                None,
-                f"{where}.bought.gangs: must be sorted by namespace and name, once each",
-            )
+            what = f"{where}.bought.gangs: must be sorted by namespace and name, once each"
+            yield Violation("order", None, what)
         else:
             gpus = possible.counted(one.bought.gpus)
             yield from _between(gpus, weight - possible.out, weight, f"{where}.bought.gpus")
@@ -142,17 +138,10 @@ def _effective(one: PlanMoves, unit: int) -> Fraction | None:
     return None if stated is None else FULL_SPEED * unit * Fraction(repr(stated))
 
 
-def _stays_in_any_plan(change: Change) -> bool:
-    """Whether it runs whole and may not be stopped: then it is admitted in every plan."""
-    gang = change.gang
-    return gang.running and not change.incomplete and not gang.preemptible
-
-
 def _between(says: int | Fraction, low: int, high: int, where: str) -> Iterator[Violation]:
     if not (low <= says <= high and says.denominator == 1):
-        yield Violation(
-            BOUGHT, None, f"{where}: says {says}, can only be from {quoted(low)} to {quoted(high)}"
-        )
+        what = f"says {says}, can only be from {quoted(low)} to {quoted(high)}"
+        yield Violation(BOUGHT, None, f"{where}: {what}")
 
 
 def _gain(outcome: Outcome, one: PlanMoves, where: str) -> Iterator[Violation]:
@@ -166,11 +155,8 @@ def _gain(outcome: Outcome, one: PlanMoves, where: str) -> Iterator[Violation]:
         yield Violation(BOUGHT, None, f"{where}.gain: says {one.gain:g}, is {span}")
     least = outcome.facts.policy.moves.min_gain
     if least and gain < Fraction(int(least * 1000), 1000):  # gains are stated rounded down
-        yield Violation(
-            "moves",
-            None,
-            f"{where}: gains {one.gain:g} a GPU moved, at least {float(least):g} is required",
-        )
+        what = f"gains {one.gain:g} a GPU moved, at least {float(least):g} is required"
+        yield Violation("moves", None, f"{where}: {what}")
 
 
 def _gpus_freed(whole: FreeNodes, nodes: int) -> Sequence[int]:

@@ -79,7 +79,10 @@ class Reasons:
         elif change.kind == "preempt":
             yield from self._preempted(change, fields)
         elif change.kind == "keep":
-            yield from _incomplete(fields)
+            if fields.text is not None:
+                yield "states the words of a hold, and has none"
+            if fields.cause is not None and not known(fields.cause):
+                yield f"there is no code {printable(fields.cause)}"
         elif change.kind == "wait":
             yield from self._waiting(change.gang, code, reason.fields)
 
@@ -397,10 +400,3 @@ def _sizes(facts: Facts, gang: Gang, code: str, fields: ReasonFields) -> Iterato
         asked = facts.in_gpus(gang.counts_at_min) if counted else gang.gpus_at_min
         if fields.gpus > asked or (fields.gpus < asked and not most):
             yield f"needs {fields.gpus} GPUs, but it asks for {asked}"
-
-
-def _incomplete(fields: ReasonFields) -> Iterator[str]:
-    if fields.text is not None:
-        yield "states the words of a hold, and has none"
-    if fields.cause is not None and not known(fields.cause):
-        yield f"there is no code {printable(fields.cause)}"

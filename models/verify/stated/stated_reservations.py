@@ -6,16 +6,19 @@ Whether the gang can start there then, and whether others leave it the room, is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 
-from models.documents.plan import PlanGang, PlanReservation
+from models.documents.plan import PlanDelay, PlanGang, PlanReservation
 from models.documents.policy import Reservations
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.facts import Facts, Gang
 from models.verify.outcome import Outcome
-from models.verify.rules.reservations import NAME, within
+from models.verify.room import Room, Work
+from models.verify.rules.reservations import NAME, end_of, within
+from models.verify.stated.reason_rooms import Rooms
 from models.verify.stated.stated_gangs import misnamed
 from models.verify.violation import Violation, printable, quoted
 
@@ -163,3 +166,121 @@ def _domain(facts: Facts, stated: StatedGang) -> str | None:
         if nodes[0].has(level) and len({node.domain[level] for node in nodes}) == 1:
             return f"{facts.levels[level].name} {nodes[0].names[level]}"
     return None
+
+
+NEVER = "Never"
+
+WORK = 1_000_000
+"""Visits of nodes for counting what is free at expected starts."""
+
+
+def check_starts(outcome: Outcome) -> Iterator[Violation]:
+    """What a plan states of expected starts: who may have one, and what there is for it by then.
+
+    Time goes from one expected end or reserved start to the next: each expected start is one of these. Where
+    the gangs would be then is not in the plan; only counts are made of the room that has become free.
+    """
+    starts = _Starts(outcome)
+    for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
+        expected = stated.document.expected_start
+        if expected is not None:
+            for what in starts.faults(change, stated, expected):
+                yield change.violation(NAME, what)
+
+
+class _Starts:
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.rooms = Rooms(outcome, Work(WORK))
+        self._by_time: dict[int, Room] = {}
+
+    def faults(self, change: Change, stated: StatedGang, expected: int) -> Iterator[str]:
+        facts, reason = self.outcome.facts, stated.document.reason
+        if facts.policy.reservations is None:
+            yield "the policy has no reservations: it has no expectedStart"
+        elif change.gang.hold is not None or (reason is not None and reason.code == NEVER):
+            yield "is held or can never start: it has no expectedStart"
+        elif expected not in self._times:
+            yield "nothing is expected to end or start at its expectedStart"
+        elif not self._has_room(change.gang, expected):
+            yield "at its expectedStart, what is expected to have ended leaves too little room"
+
+    @cached_property
+    def _ends(self) -> Mapping[int, int]:
+        """By position, when gangs with pods are expected to end."""
+        found = ((i, end_of(self.outcome.facts, c)) for i, c in enumerate(self.outcome.changes))
+        return {i: end for i, end in found if end is not None and self.outcome.changes[i].pods}
+
+    @cached_property
+    def _times(self) -> set[int]:
+        """When something ends, or starts as reserved, or ends that starts as stated."""
+        found = set(self._ends.values())
+        for change, stated in zip(self.outcome.changes, self.outcome.case.gangs, strict=True):
+            if change.kind != "wait":
+                continue
+            reserved, duration = stated.document.reserved, change.gang.duration
+            begun = stated.document.expected_start
+            if reserved is not None:
+                begun = reserved.start
+                found.add(begun)
+            if begun is not None and duration is not None:
+                found.add(begun + duration)
+        return found
+
+    def _has_room(self, gang: Gang, at: int) -> bool:
+        """Whether no count denies that it fits beside what still runs then."""
+        if self.rooms.work.left <= 0:
+            return True
+        if at not in self._by_time:
+            gone = {
+                i
+                for i, change in enumerate(self.outcome.changes)
+                if change.pods and (change.gang.preemptible or self._ends.get(i, at + 1) <= at)
+            }
+            self._by_time[at] = self.rooms.without(gone)
+        return self.rooms.holds(self._by_time[at], gang)
+
+
+def check_delays(outcome: Outcome) -> Iterator[Violation]:
+    """What a plan states of starts that are later than an earlier plan stated: by whom, as far as is seen.
+
+    The earlier plan is not in the document: what it promised, and whom it knew, is taken as it is said.
+    """
+    nodes = {node.name: node for node in outcome.facts.nodes}
+    for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
+        late, reserved = stated.document.delayed, stated.document.reserved
+        if late is None:
+            continue
+        if change.kind != "wait":
+            yield change.violation(NAME, "does not wait: it is not delayed")
+        elif reserved is not None and reserved.start <= late.promised:
+            yield change.violation(NAME, "is said to be delayed, but starts no later than promised")
+        if list(late.by) != sorted(set(late.by)):
+            yield change.violation(
+                NAME, "the causes of its delay are not sorted, or twice the same"
+            )
+        if bool(late.by) == (late.cause == "Input"):
+            what = "the cause of its delay names nobody, or somebody though it is another input"
+            yield change.violation(NAME, what)
+        for name in late.by:
+            if late.cause == "Failure":
+                of = nodes.get(name)
+                if of and of.usable and not of.unhealthy and not of.unknown_unhealthy:
+                    what = f"is said to be delayed by node {printable(name)}, with which nothing is wrong"
+                    yield change.violation(NAME, what)
+            else:
+                yield from _by_gang(outcome, change, late, name)
+
+
+def _by_gang(outcome: Outcome, change: Change, late: PlanDelay, label: str) -> Iterator[Violation]:
+    other = outcome.by_label.get(label)
+    if other is None or other is change:
+        what = f"is said to be delayed by {quoted(label)}, which is no other gang"
+        yield change.violation(NAME, what)
+    elif late.cause == "Overrun":
+        if not other.gang.running:
+            what = f"is said to be delayed by {printable(label)}, which does not run"
+            yield change.violation(NAME, what)
+    elif not other.gang.running and turn(outcome, other.gang) > turn(outcome, change.gang):
+        what = f"is said to be delayed by {printable(label)}, which does not come before it"
+        yield change.violation(NAME, what)

@@ -6,13 +6,12 @@ and gap and outcome must follow from it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from models.documents.plan import PlanObjective
 from models.verify.outcome import Outcome
-from models.verify.tier_values import TierValue, tiers
+from models.verify.tier_values import TierValue, required, tiers
 from models.verify.violation import Violation, printable, quoted
 
 GAP_PRECISION = Fraction(1, 10**6)
@@ -67,28 +66,18 @@ def _tier(stated: PlanObjective, expected: TierValue) -> Iterator[Violation]:
     if stated.sense != expected.sense:
         yield Violation("tier-sense", None, f"{name}: says {stated.sense}, is {expected.sense}")
     if stated.value != expected.value:
-        yield Violation(
-            "tier-value", None, f"{name}: says {quoted(stated.value)}, is {quoted(expected.value)}"
-        )
-    if not _within_tolerance(stated, expected):
-        yield Violation(
-            "tier-best",
-            None,
-            f"{name}: value {quoted(stated.value)} gives away more of best {quoted(stated.best)} "
-            f"than its tolerance {float(expected.tolerance):g}",
-        )
-    beaten = (stated.best, stated.value)
-    if expected.sense == "max":
-        far = all(stated.bound >= amount for amount in beaten)
-    else:
-        far = all(stated.bound <= amount for amount in beaten)
-    if not far:
-        yield Violation(
-            "BoundBeaten",
-            None,
-            f"{name}: bound {quoted(stated.bound)} is beaten by {quoted(stated.best)} "
-            f"or {quoted(stated.value)}",
-        )
+        what = f"{name}: says {quoted(stated.value)}, is {quoted(expected.value)}"
+        yield Violation("tier-value", None, what)
+    sign, best = 1 if expected.sense == "max" else -1, quoted(stated.best)
+    least = required(expected, stated.best)
+    exact = not expected.tolerance * stated.best
+    if sign * stated.value < sign * least or (exact and stated.value != stated.best):
+        what = f"{name}: value {quoted(stated.value)} gives away more of best {best}"
+        tolerance = f"{float(expected.tolerance):g}"
+        yield Violation("tier-best", None, f"{what} than its tolerance {tolerance}")
+    if sign * stated.bound < max(sign * stated.best, sign * stated.value):
+        what = f"{name}: bound {quoted(stated.bound)} is beaten by {best} or {quoted(stated.value)}"
+        yield Violation("BoundBeaten", None, what)
     if stated.bound == stated.best and stated.proof is None:
         what = f"{name}: bound {quoted(stated.bound)} equals best, but no proof is stated"
         yield Violation("proof", None, what)
@@ -98,16 +87,6 @@ def _tier(stated: PlanObjective, expected: TierValue) -> Iterator[Violation]:
         gap, Fraction(1)
     ):
         yield Violation("tier-gap", None, f"{name}: says {_short(stated_gap)}, is {_short(gap)}")
-
-
-def _within_tolerance(stated: PlanObjective, expected: TierValue) -> bool:
-    """value = best without tolerance; with t, value >= ceil(best - t|best|), or <= floor(best + ...)."""
-    slack = expected.tolerance * abs(stated.best)
-    if slack == 0:
-        return stated.value == stated.best
-    if expected.sense == "max":
-        return stated.value >= math.ceil(stated.best - slack)
-    return stated.value <= math.floor(stated.best + slack)
 
 
 def _short(number: Fraction) -> str:

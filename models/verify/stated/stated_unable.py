@@ -15,13 +15,12 @@ from models.verify import judged_rules as table
 from models.verify.adaptor import Case
 from models.verify.changes import Change
 from models.verify.empty_cluster import EmptyCluster
-from models.verify.facts import Facts, Gang, PodRule
-from models.verify.outcome import Outcome
+from models.verify.facts import Facts, Gang
+from models.verify.outcome import Outcome, Variant
 from models.verify.room import Grounds, Room, Work, placements
-from models.verify.rules.partitions import lacking
+from models.verify.rules.gpus import lacking
 from models.verify.rules.queue_order import in_line
 from models.verify.standing import Standing
-from models.verify.variant import Variant
 from models.verify.violation import Violation, printable
 
 RULE = "could-start"
@@ -60,11 +59,17 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             yield change.violation(RULE, f"is said to find no place, {COULD_NOW}")
         elif one.proven and not one.now and judged.placed(i):
             yield change.violation(RULE, f"is said never to be able to start, {COULD}")
-    for change in _promised(outcome):
+    held = {change.gang.key for change in in_line(outcome)}
+    for (
+        change
+    ) in outcome.changes:  # that wait before the plan and are in line, or use up a guarantee
+        uses = _uses_up(outcome, change)
+        if change.gang.running or not (change.gang.key in held or uses):
+            continue
         why = judged.refutes(change.gang)
         if why is not None:
             yield change.violation(RULE, f"is promised room, but could never start: {why}")
-        elif _uses_up(outcome, change) and not today.counts.fits(change.gang):
+        elif uses and not today.counts.fits(change.gang):
             yield change.violation(RULE, "uses up a guarantee, but finds no place as nodes are")
 
 
@@ -101,15 +106,6 @@ def overlooked(outcome: Outcome) -> Iterator[str]:
             yield f"{printable(change.label)}: {what}"
 
 
-def _promised(outcome: Outcome) -> Iterator[Change]:
-    """Gangs that wait before the plan and are in line, or use up the guarantee of a queue."""
-    held = {change.gang.key for change in in_line(outcome)}
-    for change in outcome.changes:
-        key = change.gang.key
-        if not change.gang.running and (key in held or _uses_up(outcome, change)):
-            yield change
-
-
 def _uses_up(outcome: Outcome, change: Change) -> bool:
     """Whether it is within the guarantee of a queue, or takes the rest of one since it is aged."""
     gang, queues = change.gang, outcome.facts.queues
@@ -127,6 +123,7 @@ class _Empty:
         self.in_order = in_order
         self.facts: Facts = outcome.facts
         self._work = Work(WORK)
+        self._room: Room | None = None
 
     @cached_property
     def counts(self) -> EmptyCluster:
@@ -158,27 +155,22 @@ class _Empty:
                 inside = rule.pod_set is None or rule.pod_set in role.pod_sets
                 if rule.rule == "anti-affinity" and inside and role.min > domains:
                     yield f"role {role.name} has {role.min} pods that are apart, in {domains} domains"
-                elif inside and role.min > rule.max_skew * domains and self._few(rule):
+                elif inside and rule.rule == "spread" and role.min > rule.max_skew * domains:
+                    named = (node for node in self.facts.nodes if node.has(rule.level))
+                    if len({node.domain[rule.level] for node in named}) >= rule.min_domains:
+                        continue
                     yield f"role {role.name} is spread over at least {rule.min_domains} domains"
-
-    def _few(self, rule: PodRule) -> bool:
-        """Whether there are fewer domains than a spread asks for, so that the least counts as 0."""
-        nodes = (node for node in self.facts.nodes if node.has(rule.level))
-        return rule.rule == "spread" and (
-            len({node.domain[rule.level] for node in nodes}) < rule.min_domains
-        )
 
     def placed(self, i: int) -> bool:
         """Whether a placement that keeps every rule is found."""
-        gang = self._emptied.facts.gangs[i]
+        facts = self._emptied.facts
+        gang = facts.gangs[i]
         if not self.counts.fits(gang) or self._work.left <= 0:
             return False
+        if self._room is None:
+            self._room = Room(self._emptied, Grounds(facts, self._work))
         ways = islice(placements(self._room, gang), WAYS)
         return any(not breaks(Variant(self._emptied, {i: pods})) for pods in ways)
-
-    @cached_property
-    def _room(self) -> Room:
-        return Room(self._emptied, Grounds(self._emptied.facts, self._work))
 
     @cached_property
     def _emptied(self) -> Outcome:

@@ -1,5 +1,7 @@
 """A better plan one step away from the stated one, if a bounded greedy search finds one.
 
+Where the plan calls a tier proven, a better plan is a violation; elsewhere a remark.
+
 Steps: a running gang stays as it was; a waiting gang starts beside the others, or in the room of one that
 starts or may be stopped for it. A step counts only if the plan with it breaks no rule and is better in the
 order of the tiers, so what is found is certain; what is not found proves nothing.
@@ -7,23 +9,19 @@ order of the tiers, so what is found is certain; what is not found proves nothin
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import islice
 from typing import Any
 
-from models.documents.plan import PlanObjective
 from models.verify.changes import Change
 from models.verify.facts import Gang, Pod, PodKey
-from models.verify.outcome import Outcome
+from models.verify.outcome import Outcome, Part, Variant
 from models.verify.room import Grounds, Room, Work, placements
 from models.verify.rules.bandwidth import BOUND
 from models.verify.stated.stated_reasons import denies_room
-from models.verify.tier_values import VALUES, tiers
-from models.verify.variant import Part, Variant
-from models.verify.violation import Violation
+from models.verify.tier_values import VALUES, required, tiers
+from models.verify.violation import Violation, printable, quoted
 
 WORK = 200_000
 """Visits of nodes, gangs and pods, about a microsecond each, for each kind of step."""
@@ -72,14 +70,6 @@ class Witness:
     label: str
 
 
-def required(stated: PlanObjective, tolerance: Fraction) -> int:
-    """What later tiers must keep of a tier: ceil(v - t|v|), of a minimised one floor(v + t|v|)."""
-    slack = tolerance * abs(stated.best)
-    if stated.sense == "max":
-        return math.ceil(stated.best - slack)
-    return math.floor(stated.best + slack)
-
-
 class Search:
     """``outcome``: a plan that breaks none of the ``rules``, and states its tiers as they are."""
 
@@ -90,7 +80,7 @@ class Search:
         self.rules = rules
         self.tiers = outcome.once(tiers)
         self.required = [
-            required(one, tier.tolerance) for one, tier in zip(self.stated, self.tiers, strict=True)
+            required(tier, one.best) for one, tier in zip(self.stated, self.tiers, strict=True)
         ]
         self.work = Work(ALL_WORK)
         self.certified = Work(CERTIFIED_WORK)
@@ -299,3 +289,47 @@ def _kind(gang: Gang) -> str:
 def _age(gang: Gang) -> tuple[int, tuple[str, str]]:
     """The oldest first; an absent time is the youngest."""
     return (1 << 62 if gang.submitted is None else gang.submitted), gang.key
+
+
+NOT_MAXIMAL = "NotMaximal"
+BOUND_BEATEN = "BoundBeaten"
+
+
+def examine(
+    outcome: Outcome, rules: Sequence[Callable[[Outcome], Iterable[Violation]]]
+) -> tuple[list[Violation], list[str], frozenset[str]]:
+    """Violations, remarks, and the tiers whose stated bound is wrong. ``rules``: of a feasible plan."""
+    stated = outcome.case.status.objectives
+    search = Search(outcome, rules)
+    denied = []
+    for step in search.fitting():
+        reason = outcome.case.gangs[step.gang].document.reason
+        code = "" if reason is None else printable(reason.code)
+        nodes = sorted({outcome.facts.nodes[p.node].name for p in step.pods[step.gang].values()})
+        what = f"{code}: it fits beside the others, on {printable(', '.join(nodes))}"
+        denied.append(outcome.changes[step.gang].violation("reason", what))
+    if denied:
+        return denied, [], frozenset()
+    violations, remarks, refuted = list[Violation](), list[str](), set[str]()
+    for witness in search.witnesses():
+        rule, what = _said(outcome, witness)
+        if rule is None:
+            remarks.append(f"{witness.label}: {what}")
+        else:
+            violations.append(Violation(rule, witness.label, what))
+            refuted.add(stated[witness.tier].name)
+    return violations, remarks, frozenset(refuted)
+
+
+def _said(outcome: Outcome, witness: Witness) -> tuple[str | None, str]:
+    """(rule that the plan breaks, None: none; what the witness shows)."""
+    stated = outcome.case.status.objectives[witness.tier]
+    name, value = printable(stated.name), quoted(witness.value)
+    sign = 1 if stated.sense == "max" else -1
+    change = witness.step.what
+    if stated.proof is not None and stated.bound == stated.best:
+        what = f"{name}: says that {quoted(stated.best)} is proven best, but {change} gives {value}"
+        return NOT_MAXIMAL, what
+    if sign * witness.value > sign * stated.bound:
+        return BOUND_BEATEN, f"{name}: bound {quoted(stated.bound)}, but {change} gives {value}"
+    return None, f"{name}: {quoted(stated.best)} is not the best: {change} gives {value}"

@@ -1,1 +1,0 @@
-"""The judge's check of stated bounds: it refutes those that a plan beats."""
