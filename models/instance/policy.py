@@ -106,11 +106,6 @@ def kubernetes_policy(document: KubernetesDocument) -> KubernetesPolicy:
     )
 
 
-def pause_s(backoff: EvictionBackoff, evictions: int) -> int:
-    """Seconds after the last of so many evictions; none counts as one."""
-    return min(backoff.max_s, backoff.base_s << min(max(evictions, 1) - 1, 62))
-
-
 def may_reserve(rules: Reservations, priority: int) -> bool:
     """Whether gangs of a priority may hold a reservation."""
     return not rules.priorities or any(

@@ -146,19 +146,14 @@ class Partitioning(Reshaping):
 
         First of those in use, None where none come; then of those that become partitioned.
         """
-        found = self._cover(self._wanted(self._amounts(used)))
+        beside = tuple(map(self._geometries, self.rooms))
+        found = cover(self._geometries(IDLE), self._wanted(self._amounts(used)), beside)
         return None if found is None else [*found[0], *found[1]]
 
     def _geometries(self, room: GpuRoom) -> tuple[Amounts, ...]:
         board = board_named(self.board)
         assert board is not None, "reading has refused unknown boards"
         return board.geometries(self.profiles, cast(InUse, room))
-
-    def _cover(
-        self, wanted: Amounts
-    ) -> tuple[tuple[Amounts | None, ...], tuple[Amounts, ...]] | None:
-        beside = tuple(map(self._geometries, self.rooms))
-        return cover(self._geometries(IDLE), wanted, beside)
 
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
         beside = tuple(map(self._geometries, self.rooms))

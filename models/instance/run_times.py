@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
-from models.instance.policy import Policy, lengthened_s, pause_s
+from models.instance.policy import Policy, lengthened_s
 from models.instance.queue import path_of
 
 
@@ -78,5 +78,6 @@ def starts_again(policy: Policy, gang: Gang, now: int) -> int | None:
     backoff = policy.eviction_backoff
     if backoff is None or gang.evicted_at is None or gang.running:
         return None
-    again = gang.evicted_at + pause_s(backoff, gang.evictions)
+    pause_s = min(backoff.max_s, backoff.base_s << min(max(gang.evictions, 1) - 1, 62))
+    again = gang.evicted_at + pause_s
     return again if now < again else None

@@ -63,12 +63,8 @@ def expected_left_s(gang: Gang, policy: Policy, now: int) -> int:
     """
     if gang.expected_left_s is not None:
         return gang.expected_left_s
-    ran, stated = ran_s(gang, now), gang.expected_duration_s
+    ran = max(0, now - gang.begun_at) if gang.running and gang.begun_at else 0
+    stated = gang.expected_duration_s
     if policy.trust_durations and stated is not None and stated > ran:
         return stated - ran
     return max(UNKNOWN_S, ran)
-
-
-def ran_s(gang: Gang, now: int) -> int:
-    """Seconds since the first of its pods started, 0 if it waits."""
-    return max(0, now - gang.begun_at) if gang.running and gang.begun_at else 0

@@ -142,8 +142,10 @@ class _Causes:
         )
         for cause, gangs in causes:
             if found := gangs():
-                return cause, self._names(found)
-        unsound = self._unsound()
+                return cause, {"/".join(self._instance.gangs[i].key) for i in found}
+        instance = self._instance
+        sound = {node.name for node in instance.cluster.nodes if not instance.failed(node)}
+        unsound = set(self._earlier.sound) - sound
         return ("Failure", unsound) if unsound else ("Input", set())
 
     def _failed(self) -> set[str]:
@@ -157,12 +159,6 @@ class _Causes:
             if not self._instance.schedulable(nodes[n]) or nodes[n].healthy_gpus < gpus
         }
         return bad | self._earlier.gone.get(self._gang.key, frozenset())
-
-    def _unsound(self) -> set[str]:
-        """Nodes that have failed since: with them there is less that queues may be promised."""
-        instance = self._instance
-        sound = {node.name for node in instance.cluster.nodes if not instance.failed(node)}
-        return set(self._earlier.sound) - sound
 
     def _there(self) -> set[int]:
         """Gangs that are at the promised place at that time."""
@@ -232,6 +228,3 @@ class _Causes:
 
     def _place(self, index: int) -> QueuePlace:
         return queue_place(self._instance, self._instance.gangs[index])
-
-    def _names(self, gangs: set[int]) -> set[str]:
-        return {"/".join(self._instance.gangs[i].key) for i in gangs}

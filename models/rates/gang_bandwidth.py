@@ -12,6 +12,9 @@ from models.instance.cluster import Cluster, Node
 from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import best_inside_MBps, inside_MBps, switched_MBps
 
+EXCHANGES = ("all-to-all", "parameter-server")
+"""Patterns in which the GPUs of a server share its NICs."""
+
 FULL_SHARE = 1000
 """Shares are in permille of the ideal."""
 
@@ -89,15 +92,30 @@ def oversubscription(cluster: Cluster, nodes: tuple[int, ...]) -> Fraction:
     return max(crossed, default=Fraction(1))
 
 
+def exchange_factor(pattern: str, own: int, total: int) -> Fraction:
+    """What a pattern makes of the network rate of ``own`` GPUs of a unit, of ``total`` in all.
+
+    An all-reduce has it all; in an exchange each GPU has its share, and sends parts to those of its unit.
+    """
+    if pattern == "all-to-all" and own < total:
+        return Fraction(total - 1, own * (total - own))
+    return Fraction(1, own) if pattern == "parameter-server" else Fraction(1)
+
+
 def gang_MBps(
-    cluster: Cluster, sets: Mapping[int, ServerSet], *, joined: bool = True
+    cluster: Cluster,
+    sets: Mapping[int, ServerSet],
+    *,
+    joined: bool = True,
+    pattern: str = "all-reduce",
 ) -> Fraction | None:
     """B before rounding; None with fewer than two GPUs. ``sets``: node index -> its GPUs there.
 
     ``joined`` False: NVLink between servers is not used.
     """
     sets = {node: chosen for node, chosen in sets.items() if chosen.count}
-    if sum(chosen.count for chosen in sets.values()) < 2:
+    total = sum(chosen.count for chosen in sets.values())
+    if total < 2:
         return None
     groups: dict[tuple[int, int], list[int]] = {}
     for node in sorted(sets):
@@ -109,6 +127,9 @@ def gang_MBps(
         over = oversubscription(cluster, tuple(sets))
         for members in groups.values():
             network = sum((set_nics_MBps(cluster.nodes[n], sets[n]) for n in members), Fraction(0))
+            if pattern in EXCHANGES:
+                own = sum(sets[n].count for n in members)
+                network *= exchange_factor(pattern, own, total)
             limits.append(network / over)
     return min(limits)
 

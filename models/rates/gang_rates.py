@@ -14,11 +14,9 @@ from models.instance.solution import PodPlacement
 from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import (
-    exchange_MBps,
     ideal_of_exchange,
     ideal_of_kinds,
     role_kinds,
-    several_units,
     unit_gpus,
 )
 from models.rates.ranks import deal, has_ranks, placed_kinds
@@ -55,9 +53,7 @@ def gang_rates(
     """B and ideal of a gang (section 3); None where there is none, or a rate is not known."""
     if not gang.by_rank:
         sets = own_sets(instance, gang, pods, known)
-        if gang.in_groups:
-            return _exchange_rates(instance, gang, sets)
-        return _rates(instance.cluster, sets, joined=gang.nvlink_across_nodes)
+        return _rates(instance, gang, sets)
     least: tuple[Fraction | None, Fraction | None] = (None, None)
     for number, role in enumerate(gang.roles):
         own = [pod for pod in pods if pod.role == number and role.gpus]
@@ -109,7 +105,7 @@ def role_rates(
     cluster, joined = instance.cluster, gang.nvlink_across_nodes
     kinds = placed_kinds(gang, number, [pod for pod in pods if pod.role == number], sets)
     if kinds is None:
-        return _rates(cluster, sets, joined=joined)
+        return _rates(instance, gang, sets)
     try:
         dealt = deal(cluster, gang, number, pods, sets)
         assert dealt.rates is not None
@@ -124,26 +120,6 @@ def role_rates(
 
 def _models(cluster: Cluster, sets: Iterable[int]) -> tuple[ServerModel, ...]:
     return tuple(dict.fromkeys(m for n in sets if (m := cluster.nodes[n].model) is not None))
-
-
-def _exchange_rates(instance: Instance, gang: Gang, sets: dict[int, ServerSet]) -> Rates:
-    """B and ideal of the patterns all-to-all and parameter-server."""
-    cluster, joined = instance.cluster, gang.nvlink_across_nodes
-    sets = {n: chosen for n, chosen in sets.items() if chosen.count}
-    gpus = sum(chosen.count for chosen in sets.values())
-    if gpus < 2:
-        return None, None
-    if several_units(cluster, sets, joined=joined):
-        try:
-            bandwidth: Fraction | None = exchange_MBps(cluster, sets, gang.pattern, joined=joined)
-        except UnknownRate:
-            return None, None
-    else:
-        bandwidth, _ = _rates(cluster, sets, joined=joined)
-    try:
-        return bandwidth, ideal_of(instance, gang, (), _models(cluster, sets), gpus)
-    except UnknownRate:
-        return bandwidth, None
 
 
 def ideal_of(
@@ -186,16 +162,22 @@ def _ideal_exchange(instance: Instance, gang: Gang, model: ServerModel, gpus: in
     return max(found)
 
 
-def _rates(cluster: Cluster, sets: dict[int, ServerSet], *, joined: bool) -> Rates:
-    """B and ideal; None where there is none, or where a rate they need is not known."""
-    bandwidth = None
+def _rates(instance: Instance, gang: Gang, sets: dict[int, ServerSet]) -> Rates:
+    """B and ideal where ranks do not matter; None where there is none, or a rate is not known.
+
+    A role of a gang with ranks counts as one all-reduce.
+    """
+    cluster, joined, bandwidth = instance.cluster, gang.nvlink_across_nodes, None
     # the readers refuse it for every gang that may be placed
     with contextlib.suppress(UnknownRate):
-        bandwidth = gang_MBps(cluster, sets, joined=joined)
+        bandwidth = gang_MBps(cluster, sets, joined=joined, pattern=gang.pattern)
     if bandwidth is None:
         return None, None
     gpus = sum(chosen.count for chosen in sets.values())
+    models = _models(cluster, (n for n, chosen in sets.items() if chosen.count))
     try:
-        return bandwidth, ideal_MBps(_models(cluster, sets), gpus, joined=joined)
+        if gang.by_rank:
+            return bandwidth, ideal_MBps(models, gpus, joined=joined)
+        return bandwidth, ideal_of(instance, gang, (), models, gpus)
     except UnknownRate:
         return bandwidth, None

@@ -17,6 +17,7 @@ from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
 from models.rates.gang_bandwidth import (
     ServerSet,
+    exchange_factor,
     group_of,
     ideal_MBps,
     oversubscription,
@@ -334,45 +335,6 @@ def _whole(model: ServerModel, unit: int) -> tuple[Fraction, ...]:
         return (switched_MBps(model),)
     inside = inside_MBps(model, model.all_gpus)
     return () if inside is None else (inside,)
-
-
-def exchange_MBps(
-    cluster: Cluster, sets: Mapping[int, ServerSet], pattern: str, *, joined: bool
-) -> Fraction:
-    """B of ``all-to-all`` or ``parameter-server`` among GPUs in several units."""
-    units: dict[Unit, list[int]] = {}
-    for n in sets:
-        unit = group_of(cluster, n) if joined else (cluster.node_level, n)
-        units.setdefault(unit, []).append(n)
-    total = sum(chosen.count for chosen in sets.values())
-    over = oversubscription(cluster, tuple(sets))
-    limits = []
-    for members in units.values():
-        own = sum(sets[n].count for n in members)
-        network = sum((set_nics_MBps(cluster.nodes[n], sets[n]) for n in members), Fraction(0))
-        limits.append(network * exchange_factor(pattern, own, total) / over)
-        models = [m for n in members if (m := cluster.nodes[n].model) is not None]
-        if len(members) > 1:
-            limits.append(min(switched_MBps(model) for model in models))
-        elif (inside := set_inside_MBps(cluster.nodes[members[0]], sets[members[0]])) is not None:
-            limits.append(inside)
-    return min(limits)
-
-
-def exchange_factor(pattern: str, own: int, total: int) -> Fraction:
-    """What a pattern makes of the network rate of ``own`` GPUs of a unit, of ``total`` in all.
-
-    An all-reduce has it all; in an exchange each GPU has its share, and sends parts to those of its unit.
-    """
-    if pattern == "all-to-all" and own < total:
-        return Fraction(total - 1, own * (total - own))
-    return Fraction(1, own) if pattern == "parameter-server" else Fraction(1)
-
-
-def several_units(cluster: Cluster, nodes: Iterable[int], *, joined: bool) -> bool:
-    """Whether the nodes are not all in one server or NVLink domain."""
-    of = {group_of(cluster, n) if joined else (cluster.node_level, n) for n in nodes}
-    return len(of) > 1
 
 
 def ideal_of_exchange(model: ServerModel, gpus: int, pattern: str, *, joined: bool) -> Fraction:

@@ -19,7 +19,7 @@ from models.program.options import standing_gpus
 from models.starts.empty_starts import Answer, EmptyStarts
 from models.units import first_of, number
 from models.values.effective_gpus import gpus_at_speed
-from models.values.stranded_gpus import CAUSES, free_gpus, stranded_by_cause
+from models.values.leftover import CAUSES, free_gpus, stranded_by_cause
 from models.values.tier_values import Evaluation
 
 MAX_NAMED = 5

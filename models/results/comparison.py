@@ -38,7 +38,9 @@ def compare(
     generator: str,
 ) -> ComparisonDocument:
     """The two plans side by side. ``created_at``: RFC 3339."""
-    base = _base(first, second)
+    a, b = _supposed(first), _supposed(second)
+    # of which the other one supposes all that it does, and more
+    base: Side | None = "first" if a < b else "second" if b < a else None
     given = _input(first, second, base)
     tiers = tuple(_tiers(first, second, same=given.same))
     gangs = tuple(_gangs(first, second, base))
@@ -87,14 +89,6 @@ def _plan(plan: PlanDocument, file: str) -> ComparedPlan:
     )
 
 
-def _base(first: PlanDocument, second: PlanDocument) -> Side | None:
-    """The plan of which the other one supposes all that it does, and more; None for neither."""
-    a, b = _supposed(first), _supposed(second)
-    if a < b:
-        return "first"
-    return "second" if b < a else None
-
-
 def _supposed(plan: PlanDocument) -> set[tuple[str, str]]:
     """What the plan supposes: (what, name)."""
     stated = plan.instance.changes
@@ -136,6 +130,7 @@ def _input(first: PlanDocument, second: PlanDocument, base: Side | None) -> Comp
 
     queues = [{queue.metadata.name: queue for queue in one.queues} for one in (a, b)]
     both = queues[0].keys() | queues[1].keys()
+    wanted = _wanted(a.policy), _wanted(b.policy)
     return ComparedInput.model_construct(
         same=same,
         first_nodes=host_ranges(alone(nodes[0], nodes[1], "first")),
@@ -145,21 +140,17 @@ def _input(first: PlanDocument, second: PlanDocument, base: Side | None) -> Comp
         second_gangs=tuple(sorted(alone(other, mine, "second"))),
         changed_gangs=tuple(sorted(differing(mine, other))),
         queues=tuple(sorted(q for q in both if queues[0].get(q) != queues[1].get(q))),
-        policy=tuple(_policy(a.policy, b.policy)),
+        policy=tuple(
+            field.alias or name
+            for name, field in PolicySpec.model_fields.items()
+            if getattr(wanted[0], name) != getattr(wanted[1], name)
+        ),
     )
 
 
 def _asked(gang: GangDocument) -> GangDocument:
     """The gang without its places in a plan before: what it asks for, and where it runs."""
     return gang.model_copy(update={"status": gang.status.model_copy(update={"planned": ()})})
-
-
-def _policy(a: PolicyDocument, b: PolicyDocument) -> Iterator[str]:
-    """Fields of the policies that differ, by their names in the document."""
-    first, second = _wanted(a), _wanted(b)
-    for name, field in type(first).model_fields.items():
-        if getattr(first, name) != getattr(second, name):
-            yield field.alias or name
 
 
 def _wanted(policy: PolicyDocument) -> PolicySpec:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
-from models.queues.cell_places import Reach
+from models.queues.cells import Reach
 from models.queues.queue_shares import QueueCounts
 from models.values.tier_values import Evaluation
 

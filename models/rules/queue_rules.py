@@ -9,8 +9,7 @@ from typing import Any
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.queue import AMOUNTS, Amount
-from models.queues.cell_places import Reach, breaks_cells
-from models.queues.cells import cells_by_model, without_places
+from models.queues.cells import Reach, breaks_cells, cells_by_model, without_places
 from models.queues.queue_order import behind, overtaking, place_in_line
 from models.queues.queue_shares import QueueCounts, Refusal, queue_of, shares, within_guarantee
 from models.queues.reservations import closes, left_waiting, trespassing

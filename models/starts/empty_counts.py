@@ -110,15 +110,15 @@ class EmptyCounts:
 
     def _of_best_model(self, pods: _Pods) -> int:
         def found() -> int:
-            names = self._instance.gpu_names(pods.nodes)
-            of_model = (pods._replace(nodes=self._on(pods.nodes, name)) for name in names)
-            return max((max(self._rooms(own, None)) for own in of_model), default=0)
+            nodes, every = pods.nodes, self._instance.cluster.nodes
+            of_model = (
+                frozenset(n for n in nodes if (m := every[n].model) and m.gpu == name)
+                for name in self._instance.gpu_names(nodes)
+            )
+            rooms = (max(self._rooms(pods._replace(nodes=own), None)) for own in of_model)
+            return max(rooms, default=0)
 
         return self._once(("model", pods), found)
-
-    def _on(self, nodes: frozenset[int], name: str) -> frozenset[int]:
-        cluster = self._instance.cluster
-        return frozenset(n for n in nodes if (m := cluster.nodes[n].model) and m.gpu == name)
 
     def _slices(self, pods: _Pods, level: int, size: int) -> int:
         rooms = self._rooms(pods, level)

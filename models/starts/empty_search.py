@@ -24,8 +24,7 @@ from models.instance.occupancy import PODS, Room
 from models.instance.reshaping import is_blind, taken_gpus
 from models.instance.solution import PodPlacement
 from models.program.packing import SetType
-from models.queues.cell_places import Reach
-from models.queues.cells import cells_by_model
+from models.queues.cells import Reach, cells_by_model
 from models.queues.pins import beside_pins
 from models.queues.queue_shares import QueueCounts, shares
 from models.rules.pod_rules import Kind, PodCounts, Rule, counted_nodes, pod_rules
@@ -139,7 +138,8 @@ class Search:
             if self.spent > most:
                 return Found.ENDED
             self._take(n, 1)
-            if self._conflicts():
+            pod = self._pods[len(self._at) - 1]
+            if any(self._counts.broken(rule) for rule in self._apart[pod.role]):
                 continue
             if len(self._at) == len(self._pods):
                 self.spent += len(self._empty.gangs) // 16
@@ -161,11 +161,6 @@ class Search:
         self._counts.add(self._index, placement, new=True, pods=sign)
         if sign > 0:
             self._at.append(n)
-
-    def _conflicts(self) -> bool:
-        """Whether the last pod is where no further pod makes it right."""
-        pod = self._pods[len(self._at) - 1]
-        return any(self._counts.broken(rule) for rule in self._apart[pod.role])
 
     @cached_property
     def _apart(self) -> dict[int, list[Rule]]:
@@ -337,16 +332,12 @@ class Search:
         known = shares(empty)
         if known is not None and not QueueCounts(empty, known).allow(index, own):
             return False
-        if not self._has_gpus_for_parts(own):
+        placed = [(self._gang.roles[pod.role], pod) for pod in own]
+        taken = taken_gpus(self._empty, placed, {pod.node for pod in own})
+        if any(gpus > self._free[n] for n, gpus in taken.items()):
             return False
         firm = cells_by_model(empty) and self._gang.firm_on_gpus
         return (not firm or Reach(empty, [(index, own)]).keep()) and self._fast(own)
-
-    def _has_gpus_for_parts(self, own: Sequence[PodPlacement]) -> bool:
-        """Whether the GPUs that nobody has whole suffice for all instances and parts of GPUs."""
-        placed = [(self._gang.roles[pod.role], pod) for pod in own]
-        taken = taken_gpus(self._empty, placed, {pod.node for pod in own})
-        return all(gpus <= self._free[n] for n, gpus in taken.items())
 
     def _fast(self, pods: tuple[PodPlacement, ...]) -> bool:
         """Whether the gang reaches its minBandwidthShare."""

@@ -232,8 +232,9 @@ class EmptyStarts:
             return self._counts.room(role, count, nodes, level) >= count
         for name in sorted(instance.gpu_names(nodes)):
             own = instance.nodes_of_model(nodes, name)
-            if self._counts.room(role, count, own, level) >= count and self._within_limits(
-                index, count * role.units, name
+            counts, gpus = self._queue_counts, count * role.units
+            if self._counts.room(role, count, own, level) >= count and (
+                counts is None or not counts.refusal(index, {None: gpus, slug(name): gpus})
             ):
                 return True
         return False
@@ -250,10 +251,6 @@ class EmptyStarts:
             or (instance.min_share(gang) and role.gpus)
             or (gang.firm_on_gpus and any(queue.cells for queue in instance.queues))
         )
-
-    def _within_limits(self, index: int, gpus: int, name: str) -> bool:
-        counts = self._queue_counts
-        return counts is None or counts.refusal(index, {None: gpus, slug(name): gpus}) is None
 
     @cached_property
     def _queue_counts(self) -> QueueCounts | None:

@@ -123,7 +123,10 @@ class ImpliedBounds:
             own = self._sums.get(tier.priority or 0, _Sums())
             return own.growth_pods if tier.family == "growth-pods" else own.growth
         if tier.family == "fair":
-            return self._fairness(tier)
+            known = stated_shares(self._instance)
+            if self._largest is None:
+                self._largest = _largest_fair(self._instance)
+            return known.fairness(tier.rank or 0, self._largest)
         if tier.family in ("kept", "aged"):
             return self._worths(tier.family, tier.priority or 0).total
         admitted = self._admitted(kept)
@@ -136,13 +139,6 @@ class ImpliedBounds:
         if tier.family == "suspect":
             return sum(nodes[n].gpus for n in suspects(self._instance))
         return 2 * sum(node.gpus for node in nodes)
-
-    def _fairness(self, tier: Tier) -> int:
-        """Where every gang has all pods that it may have."""
-        known = stated_shares(self._instance)
-        if self._largest is None:
-            self._largest = _largest_fair(self._instance)
-        return known.fairness(tier.rank or 0, self._largest)
 
     def _worths(self, family: str, priority: int) -> _Worths:
         """What the gangs of a priority add to a tier at most."""
@@ -259,11 +255,6 @@ def _taken(role: Role, unit: int) -> int:
     return taken
 
 
-def _running_gpus(instance: Instance, index: int, _weight: int) -> int:
-    gang = instance.gangs[index]
-    return gang.units_of(pod for pod in gang.pods if pod.node is not None)
-
-
 def _goodput(instance: Instance, index: int, weight: int) -> int:
     """A gang that runs whole counts at most its speed before the plan."""
     most = most_speed(instance, index)
@@ -286,10 +277,6 @@ def _bandwidth(instance: Instance, index: int, weight: int) -> int:
     return gang.weight * weight * FULL_SHARE if several and gang.pattern != "none" else 0
 
 
-def _waited(instance: Instance, index: int, weight: int) -> int:
-    return weight * instance.age(instance.gangs[index])
-
-
 def _aged(instance: Instance, index: int, weight: int) -> int:
     speed = FULL_SPEED if instance.by_speed else 1
     return weight * speed if instance.aged(instance.gangs[index]) else 0
@@ -297,11 +284,11 @@ def _aged(instance: Instance, index: int, weight: int) -> int:
 
 _WORTHS: dict[str, Callable[[Instance, int, int], int]] = {
     "guarantee": lambda instance, i, weight: weight * within_guarantee(instance, instance.gangs[i]),
-    "kept": _running_gpus,
+    "kept": lambda instance, i, _weight: instance.gangs[i].units_of(instance.gangs[i].running_pods),
     "aged": _aged,
     "goodput": _goodput,
     "admission": lambda _instance, _index, weight: weight,
-    "waiting": _waited,
+    "waiting": lambda instance, i, weight: weight * instance.age(instance.gangs[i]),
     "aged-waiting": lambda instance, i, weight: (
         _aged(instance, i, weight) * instance.age(instance.gangs[i])
     ),

@@ -43,7 +43,9 @@ class GangValue:
 
 CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
     "guaranteed": within_guarantee,
-    "may_lose_gpus": lambda _instance, gang: _may_lose_gpus(gang),
+    "may_lose_gpus": lambda _instance, gang: (
+        gang.running and (gang.preemptible or (gang.movable and _above_min(gang)))
+    ),
     "aged": lambda instance, gang: instance.aged(gang),
     "elastic": lambda _instance, gang: gang.elastic,
     "elastic_without_gpus": lambda _instance, gang: any(
@@ -65,11 +67,6 @@ def tiers_of(instance: Instance) -> tuple[Tier, ...]:
     listed = ((objective.name, objective.tolerance) for objective in instance.policy.objectives)
     known = shares(instance)
     return tuple(stated_tiers(listed, met, 0 if known is None else len(known.parts)))
-
-
-def _may_lose_gpus(gang: Gang) -> bool:
-    """Whether it runs and could be stopped or shrunk."""
-    return gang.running and (gang.preemptible or (gang.movable and _above_min(gang)))
 
 
 def _above_min(gang: Gang) -> bool:
@@ -531,18 +528,10 @@ PLACEMENT_VALUES: dict[str, PlacementValue] = {
 """Tiers that are a sum over admitted gangs of what one gang's placement is worth."""
 
 
-def _guaranteed(instance: Instance, line: Line) -> int:
-    return _admission(instance, line) if within_guarantee(instance, line.gang) else 0
-
-
 def _aged(instance: Instance, line: Line) -> int:
     if not instance.aged(line.gang):
         return 0
     return _goodput(instance, line) if instance.by_speed else _admission(instance, line)
-
-
-def _aged_waiting(instance: Instance, line: Line) -> int:
-    return _aged(instance, line) * instance.age(line.gang)
 
 
 def _goodput(_instance: Instance, line: Line) -> int:
@@ -613,10 +602,12 @@ def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
 
 
 GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
-    "guarantee": _guaranteed,
+    "guarantee": lambda instance, line: (
+        _admission(instance, line) if within_guarantee(instance, line.gang) else 0
+    ),
     "kept": _kept,
     "aged": _aged,
-    "aged-waiting": _aged_waiting,
+    "aged-waiting": lambda instance, line: _aged(instance, line) * instance.age(line.gang),
     "goodput": _goodput,
     "admission": _admission,
     "waiting": _waiting,

@@ -37,9 +37,8 @@ from models.program.rules.bandwidth_carriers import (
 )
 from models.program.rules.topology import Topology
 from models.program.variables import GangBandwidth, GangVariables, Model
-from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
+from models.rates.gang_bandwidth import FULL_SHARE, exchange_factor, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
-from models.rates.group_bandwidth import exchange_factor
 from models.values.tier_values import most_speed
 
 LEAST_GANG = 2

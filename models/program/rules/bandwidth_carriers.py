@@ -25,9 +25,15 @@ from models.program.linear_program import Linear
 from models.program.packing import SetType, network_MBps
 from models.program.servers import Case
 from models.program.variables import GangVariables, Model
-from models.rates.gang_bandwidth import ServerSet, group_of, server_set, set_inside_MBps
+from models.rates.gang_bandwidth import (
+    ServerSet,
+    exchange_factor,
+    group_of,
+    server_set,
+    set_inside_MBps,
+)
 from models.rates.gang_rates import ideal_of
-from models.rates.group_bandwidth import Kind, combined, exchange_factor, role_kinds
+from models.rates.group_bandwidth import Kind, combined, role_kinds
 from models.rates.server_bandwidth import best_inside_MBps, switched_MBps
 
 

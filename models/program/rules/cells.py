@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from models.program.linear_program import Linear
 from models.program.variables import Model
-from models.queues.cell_places import allowed_losses
-from models.queues.cells import ModelCells, cells_by_model
+from models.queues.cells import ModelCells, allowed_losses, cells_by_model
 
 
 @dataclass

@@ -26,10 +26,10 @@ from models.program.packing import MeshSets, by_count, inside_known_MBps, mesh_s
 from models.program.rules.bandwidth import LEAST_GANG, Speeds
 from models.program.rules.bandwidth_carriers import GroupBounds, bounded_role, relative_speed
 from models.program.tier_expressions import anywhere
-from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, share_permille
+from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, exchange_factor, share_permille
 from models.rates.gang_rates import ideal_of
 from models.rates.gpu_sets import UnknownRate
-from models.rates.group_bandwidth import Kind, exchange_factor
+from models.rates.group_bandwidth import Kind
 from models.rules.demands import Demand, RoleDemand
 
 
