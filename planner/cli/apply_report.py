@@ -13,8 +13,15 @@ from models.apply.evictions import withheld_by_budgets
 from models.apply.live_state import ClusterView
 from models.apply.requests import Outcome, Verdict
 from models.units import first_of, plural
-from planner.pipelines.apply import ApplyRequest, ApplyResult, Preview, status_of
-from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan, ordered
+from planner.pipelines.apply import (
+    LOCK_NAMESPACE,
+    ApplyRequest,
+    ApplyResult,
+    Preview,
+    VerifiedPlan,
+    ordered,
+    status_of,
+)
 from planner.pipelines.plan import verify_file
 from planner.read.plan_files import read_bytes
 from planner.show.apply import (

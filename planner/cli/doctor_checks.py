@@ -41,7 +41,7 @@ from planner.errors import (
     NotPermittedError,
     UnavailableError,
 )
-from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, run_paths, settings_to_run
+from planner.pipelines.apply import ApplyOptions, ClusterTarget, run_paths, settings_to_run
 from planner.read.kube.lookup import is_object_name, mapping, objects, text, texts
 from planner.read.kube.pods.requests import is_about_gpus
 from planner.untrusted_text import one_line

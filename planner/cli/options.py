@@ -23,7 +23,7 @@ from planner.show.console import Color, Console, LogFormat
 from planner.show.text import Format
 
 if TYPE_CHECKING:
-    from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
+    from planner.pipelines.apply import ApplyOptions, ClusterTarget
 
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -244,7 +244,7 @@ class Connection:
 
     def target(self, console: Console) -> ClusterTarget:
         """The cluster. Raises UsageError."""
-        from planner.pipelines.apply_steps import ClusterTarget
+        from planner.pipelines.apply import ClusterTarget
 
         timeout_s = seconds_of("--request-timeout", self.request_timeout)
         return ClusterTarget(console.environ, self.context_, self.kubeconfig, timeout_s)
@@ -261,7 +261,7 @@ class Applying:
 
     def options(self, connection: Connection, lock_timeout: str) -> ApplyOptions:
         """The same as arguments of an apply. Raises UsageError."""
-        from planner.pipelines.apply_steps import ApplyOptions
+        from planner.pipelines.apply import ApplyOptions
 
         return ApplyOptions(
             lock_namespace=connection.lock_namespace,

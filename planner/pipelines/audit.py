@@ -24,7 +24,7 @@ from models.values.tier_values import Evaluation, tiers_of
 from planner import __version__
 from planner.errors import RefusedPlanError
 from planner.pipelines.adjustments import at_no_price, starting_from
-from planner.pipelines.plan import Maker, Phases, PlanRequest, check_out
+from planner.pipelines.plan import BUDGET_PER_S, Maker, Phases, PlanRequest, check_out
 from planner.pipelines.timed_search import TimedSearch
 from planner.read.instance_builder import LoadedInput
 from planner.search.improve.fewest_restarts import FewestRestarts, Good, Step, undominated
@@ -35,9 +35,6 @@ from planner.signals import Stop, stop_on_signal
 
 TIME_LIMIT_S = 45
 """Most seconds after reading, unless the command line allows more: 1,000 nodes are audited in a minute."""
-
-BUDGET_PER_S = 10
-"""As of ``plan``: whoever gives a time limit alone wants it used."""
 
 UNMOVED, ROOM, REPLAN, STEPS, FEWER = 0.12, 0.2, 0.3, 0.1, 0.2
 """Shares of the time and of the search budget, in this order; the rest is for checking and writing."""

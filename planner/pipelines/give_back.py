@@ -22,7 +22,7 @@ from planner.cluster.retry import RetryingTransport
 from planner.cluster.transport import Tree, send_all
 from planner.cluster.writes import event_of, pod_request
 from planner.errors import Fault, LockedError
-from planner.pipelines.apply_steps import (
+from planner.pipelines.apply import (
     ApplyOptions,
     ClusterTarget,
     recover,

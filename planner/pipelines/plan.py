@@ -31,7 +31,7 @@ from planner.pipelines.adjustments import (
 )
 from planner.pipelines.judge_process import Findings, JudgeProcess, judge_apart
 from planner.pipelines.refused_statements import without_refused
-from planner.pipelines.required_gangs import Required, unmet
+from planner.pipelines.required_gangs import Required, resolve, unmet
 from planner.pipelines.timed_search import TimedSearch
 from planner.pipelines.what_if import Changes, with_changes
 from planner.show.progress import PHASES, STOPPING
@@ -127,7 +127,7 @@ class Planned:
 
 
 class Phases:
-    """Seconds of each phase, in order."""
+    """Seconds of each phase, in order, summed if it runs twice."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -139,7 +139,11 @@ class Phases:
         try:
             yield
         finally:
-            self.seconds[name] = round(self._clock() - start, 3)
+            self.add({name: self._clock() - start})
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        for name, spent in seconds.items():
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + spent, 3)
 
 
 @contextmanager
@@ -181,7 +185,7 @@ def plan(
         report_reading(console, built, request)
     else:
         on_read(built)
-    required = _resolve(request.require, instance)
+    required = tuple(resolve(name, instance) for name in request.require)
     console.event(
         "read",
         nodes=len(instance.cluster.nodes),
@@ -340,7 +344,14 @@ class Maker:
     def _checked(
         self, solution: Solution, remarks: tuple[str, ...], *, refute: bool, last: bool
     ) -> _Checked:
-        document = self._composed(solution, remarks)
+        document = self._writer.compose(
+            solution,
+            name=f"{self._built.instance.cluster.name}-{self._created_at.translate(_NAME).lower()}",
+            created_at=self._created_at,
+            generator=f"gangplan {__version__}",
+            remarks=(*self._built.remarks, *remarks),
+            left_out=self._built.left_out,
+        )
         text = self._writer.text(document)
         if self._apart is not None:
             self._apart.ask(encoded(text), refute=refute)
@@ -356,16 +367,6 @@ class Maker:
     def _save(self, text: str) -> None:
         if self._request.out is not None:
             save(self._request.out, text)
-
-    def _composed(self, solution: Solution, remarks: tuple[str, ...]) -> dict[str, Any]:
-        return self._writer.compose(
-            solution,
-            name=f"{self._built.instance.cluster.name}-{self._created_at.translate(_NAME).lower()}",
-            created_at=self._created_at,
-            generator=f"gangplan {__version__}",
-            remarks=(*self._built.remarks, *remarks),
-            left_out=self._built.left_out,
-        )
 
 
 def _typed(document: dict[str, Any]) -> PlanDocument | None:
@@ -491,7 +492,7 @@ def check_out(out: Path, paths: tuple[str, ...]) -> None:
 def read_request(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
     """Read the input and apply the options of the command line."""
     from models.queues.bands import banded
-    from planner.pipelines.previous_plan import evictions_of, with_previous, with_promises
+    from planner.pipelines.adjustments import evictions_of, with_previous, with_promises
     from planner.read import plan_files
     from planner.read.inputs import load
 
@@ -551,9 +552,3 @@ def _limited(instance: Instance, request: PlanRequest) -> Instance:
         return instance
     policy = replace(instance.policy, solve=replace(instance.policy.solve, **given))
     return replace(instance, policy=policy)
-
-
-def _resolve(names: tuple[str, ...], instance: Instance) -> tuple[int, ...]:
-    from planner.pipelines.required_gangs import resolve
-
-    return tuple(resolve(name, instance) for name in names)

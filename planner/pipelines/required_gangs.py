@@ -74,7 +74,9 @@ def unmet(
         for index in dict.fromkeys(required)
         if not admitted(instance, index, solution.decisions[index])
     ]
-    best = _admit(instance, stop) if asked and _picky(instance) else solution
+    moves, gangs = instance.policy.moves, instance.gangs
+    picky = moves is not None and moves.min_gain > 0 and any(g.running and g.movable for g in gangs)
+    best = _admit(instance, stop) if asked and picky else solution
     left_out = []
     for index in asked:
         gang, decision = instance.gangs[index], solution.decisions[index]
@@ -91,13 +93,6 @@ def unmet(
         )
         left_out.append(Required(f"{gang.namespace}/{gang.name}", proven, why))
     return tuple(left_out)
-
-
-def _picky(instance: Instance) -> bool:
-    """Whether moves may have been left out because of ``minGain``."""
-    moves = instance.policy.moves
-    wanted = moves is not None and moves.min_gain > 0
-    return wanted and any(gang.running and gang.movable for gang in instance.gangs)
 
 
 def _tiers_proven(priority: int, solution: Solution) -> bool:

@@ -21,14 +21,15 @@ from models.apply.request_steps import has_news
 from models.apply.requests import GangVerdict, Outcome, Verdict
 from models.documents.plan import PlanDocument
 from models.instance.solution import QUEUE_LIMIT
-from models.units import time_text
+from models.units import epoch_seconds, shown_of, time_text
 from planner import last_plan
 from planner.atomic_files import check_target
 from planner.cluster import retry, rights
 from planner.cluster.lock import Lock
 from planner.cluster.pages import served_groups
 from planner.cluster.request_sender import RequestSender
-from planner.cluster.snapshot import ACCEPT, SnapshotRequest
+from planner.cluster.snapshot import ACCEPT, LiveLists, SnapshotRequest, read_lists
+from planner.cluster.store import Store
 from planner.cluster.transport import Transport
 from planner.errors import (
     Fault,
@@ -40,7 +41,8 @@ from planner.errors import (
     StaleError,
     UnavailableError,
 )
-from planner.pipelines.apply_steps import (
+from planner.pipelines import plan as planning
+from planner.pipelines.apply import (
     ApplyOptions,
     ClusterTarget,
     VerifiedPlan,
@@ -54,12 +56,11 @@ from planner.pipelines.apply_steps import (
     settings_to_run,
     take_lock,
 )
-from planner.pipelines.live_planner import LivePlanner
 from planner.pipelines.plan import Phases, Planned, PlanRequest
-from planner.show import metrics
+from planner.read.instance_builder import LoadedInput
 from planner.show.apply import ApplyProgress, announce_changes, undo_commands
 from planner.show.console import Console
-from planner.show.run import RunReport, show_verdict
+from planner.show.run import RunReport, show_verdict, write_metrics
 from planner.signals import Interrupted, Stop, interruptible, stop_on_signal
 
 LEAST_LOCK_S = 15.0
@@ -138,7 +139,7 @@ def run(
 
 def _write_metrics(request: RunRequest, report: RunReport) -> None:
     if request.metrics is not None:
-        metrics.write(request.metrics, report, time.time())
+        write_metrics(request.metrics, report, time.time())
 
 
 def _record_failure(report: RunReport, error: BaseException) -> None:
@@ -171,38 +172,36 @@ class _Run:
     stop: Stop
     clock: Callable[[], float]
     wire: Transport = field(init=False)
+    phases: Phases = field(init=False)
     lock: Lock = field(init=False)
     sender: RequestSender = field(init=False)
 
     def execute(self) -> None:
         """From the first check to the release of the lock."""
         planning, options = self.request.planning, self.request.options
+        self.phases = Phases(self.clock)
+        self.report.seconds = self.phases.seconds
         for file in (planning.out, self.request.metrics):
             if file is not None:
                 check_target(file)
         settings = settings_to_run(planning.paths, planning.policy)
         with contextlib.ExitStack() as stack:
-            with self._phase("connect"):
+            with self.phases.phase("connect"):
                 paths = dict.fromkeys((*run_paths(options, settings), *ACCEPT))
                 proxy = stack.enter_context(self.request.target.connect(paths))
             self.wire, self.report.context = proxy, proxy.context
-            with self._phase("lock"):
-                self._take_lock()
+            self.stop.check()
+            with self.phases.phase("lock"):
+                transport, namespace = retry.RetryingTransport(proxy), options.lock_namespace
+                groups = served_groups(transport)
+                rights.require_run(transport, groups, self.request.skip, namespace)
+                self.stop.check()
+                self.lock = take_lock(proxy, self.console, self.stop, options, operation="run")
             with self._released():
                 self.stop.check()
                 wire, lock, stop, clock = self.wire, self.lock, self.stop, self.clock
                 self.sender = sender_of(wire, lock, stop, settings, options, clock=clock)
                 self._execute_locked()
-
-    def _take_lock(self) -> None:
-        """Raises LockedError with the holder, NotPermittedError before anything else."""
-        options = self.request.options
-        transport = retry.RetryingTransport(self.wire)
-        self.stop.check()
-        groups = served_groups(transport)
-        rights.require_run(transport, groups, self.request.skip, options.lock_namespace)
-        self.stop.check()
-        self.lock = take_lock(self.wire, self.console, self.stop, options, operation="run")
 
     @contextmanager
     def _released(self) -> Iterator[None]:
@@ -213,7 +212,7 @@ class _Run:
             _record_failure(self.report, error)
             raise
         finally:
-            with self._phase("release"):
+            with self.phases.phase("release"):
                 released = self.lock.release(self.report.note(time_text(self.lock.now())))
             if not released:
                 self._warn(f"the lock was not released: {self.lock.lost or 'no answer'}")
@@ -227,27 +226,13 @@ class _Run:
         self.stop.exit_code = exit_code
         self.stop.event.set()
 
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        """Add the seconds of the block to a phase."""
-        phases = Phases(self.clock)
-        try:
-            with phases.phase(name):
-                yield
-        finally:
-            self._add_seconds(name, phases.seconds[name])
-
-    def _add_seconds(self, phase: str, seconds: float) -> None:
-        known = self.report.seconds
-        known[phase] = round(known.get(phase, 0.0) + seconds, 3)
-
     @property
     def _classifier(self) -> PodClassifier:
         return PodClassifier(self.sender.settings.scheduling_gate)
 
     def _execute_locked(self) -> None:
         self.stop.check()
-        with self._phase("recover"):
+        with self.phases.phase("recover"):
             recovered = self._recover()
         self._judge()
         if recovered.stop is None:
@@ -288,8 +273,7 @@ class _Run:
                 made_from = f"the cluster of context {self.report.context}"
                 last_plan.keep(self.console.environ, planned.text, made_from)
             self.report.warnings += planner.warnings
-            for phase, seconds in planner.seconds.items():
-                self._add_seconds(phase, seconds)
+            self.phases.add(planner.seconds)
 
     def _planner(self, recovered: Verdict) -> LivePlanner:
         wire, reader, lock = self.sender.wire, self.sender.reader, self.lock
@@ -386,7 +370,7 @@ class _Run:
             found = announce_changes(console, plan.orders, view, evictions=options.allow_evictions)
             progress.pods = sum(len(change.starts) for change in found)
 
-        with self._phase("apply"):
+        with self.phases.phase("apply"):
             check_rights(plan, options, sender.wire, sender.read_view)
             verdict = check_and_apply(
                 plan, options, sender, progress.on_event, announce, partly=report.replanned
@@ -416,3 +400,94 @@ class _Run:
             report.status = "stopped part-way"
         else:
             report.status = "applied" if report.writes else "unchanged"
+
+
+MAX_WARNINGS = 4
+"""Remarks of a reading that are shown: every run finds the same ones again."""
+
+LEAST_TIME_S = 10
+"""Least time limit of the second plan; otherwise it gets what the first left."""
+
+
+class LivePlanner:
+    """Makes plans of one cluster. ``clock``: monotonic; ``date``: seconds since the epoch.
+
+    ``reading``: what to read of it, at each plan. ``store``: what was read of it before; what was
+    listed a moment ago is not listed for the first plan.
+    ``seconds``: of each phase, summed over plans. ``warnings``: those that were shown.
+    """
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        wire: Transport,
+        reading: Callable[[], SnapshotRequest],
+        console: Console,
+        store: Store,
+        clock: Callable[[], float],
+        *,
+        date: Callable[[], float] = time.time,
+    ) -> None:
+        self._request = request
+        self._wire, self._reading = retry.RetryingTransport(wire), reading
+        self._store = store
+        self._console = console
+        self._clock = clock
+        self._date = date
+        self._reported = False
+        self.warnings: list[str] = []
+        self._phases = Phases(clock)
+        self.seconds = self._phases.seconds
+
+    def plan(self, before: Planned | None = None) -> Planned:
+        """Record the cluster as it is now and plan it. ``before``: the plan that became stale.
+
+        Raises what reading the cluster and ``planning.plan`` raise.
+        """
+        created_at = planning.now(self._console.environ, self._date)
+        request = replace(self._request, now=epoch_seconds(created_at))
+        if before is not None:
+            request = replace(request, time_limit_s=time_left(before))
+            self._store.listed.clear()
+        with self._phases.phase("snapshot"):
+            lists = self._listed()
+        planned = planning.plan(
+            replace(request, gather=lists.gather),
+            self._console,
+            created_at=created_at,
+            clock=self._clock,
+            on_read=self._report_remarks,
+        )
+        self._phases.add(planned.seconds)
+        return planned
+
+    def _listed(self) -> LiveLists:
+        """What planning needs of the cluster as it is now."""
+        lists = LiveLists(self._store)
+        recorded = read_lists(self._wire, lists, self._reading(), lambda *_: None)
+        if recorded.forbidden and not self._reported:
+            self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")
+            for line in recorded.consequences():
+                self._warn(line)
+        return lists
+
+    def _report_remarks(self, built: LoadedInput) -> None:
+        """Show the first remarks, once: the plan contains all of them."""
+        if self._reported:
+            return
+        self._reported = True
+        shown = shown_of(len(built.remarks), MAX_WARNINGS)
+        for line in built.remarks[:shown]:
+            self._warn(line)
+        if rest := len(built.remarks) - shown:
+            self._warn(f"and {rest:,} more, all in the plan: --out FILE")
+
+    def _warn(self, line: str) -> None:
+        self._console.warn(line)
+        self.warnings.append(line)
+
+
+def time_left(before: Planned) -> int:
+    """Seconds of the time limit that a plan's search left, at least LEAST_TIME_S."""
+    limit = before.plan.instance.policy.spec.solve.time_limit_s
+    return min(limit, max(LEAST_TIME_S, limit - int(before.seconds.get("solve", 0.0))))

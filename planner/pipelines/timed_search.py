@@ -90,7 +90,11 @@ class TimedSearch:
             now = self._clock()
             if not kept and self._keeps_first(now - start):
                 kept = True
-                self._keep_first()
+                before = self._clock()
+                with self._ticking():
+                    waited = self._early(self._search.best())
+                self._finish = FINISH_FACTOR * (self._clock() - before - waited)
+                self._search.finish_by(self._limit - self._finish)
                 continue
             late = self._search.started and now - start > self._limit - self._finish
             if ended is None and (late or self._stop.is_set()):
@@ -121,14 +125,6 @@ class TimedSearch:
             self._search.finish_by(self._limit - self._finish)
         in_time = EARLY_S < seconds < self._limit - BESIDE * self._finish
         return in_time and self._search.started and not self._stop.is_set()
-
-    def _keep_first(self) -> None:
-        """Verify and keep the first plan, and learn how long the last one will take."""
-        before = self._clock()
-        with self._ticking():
-            waited = self._early(self._search.best())
-        self._finish = FINISH_FACTOR * (self._clock() - before - waited)
-        self._search.finish_by(self._limit - self._finish)
 
     @contextmanager
     def _ticking(self) -> Iterator[None]:

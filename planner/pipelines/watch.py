@@ -31,7 +31,7 @@ from planner.errors import (
     UnavailableError,
     UsageError,
 )
-from planner.pipelines.apply_steps import run_paths, settings_to_run
+from planner.pipelines.apply import run_paths, settings_to_run
 from planner.pipelines.run import RunRequest
 from planner.read.kube.lookup import items, objects, text, whole
 from planner.show.console import Console

@@ -63,7 +63,11 @@ def with_changes(instance: Instance, changes: Changes) -> tuple[Instance, tuple[
     gangs = list(instance.gangs)
     for index, what in relaxed:
         gangs[index] = _Relaxing(instance, what).of(gangs[index])
-    evicted = [i for i, gang in enumerate(gangs) if i not in without and _stands_on(gang, drained)]
+    evicted = [
+        i
+        for i, gang in enumerate(gangs)
+        if i not in without and any(pod.node in drained for pod in gang.running_pods)
+    ]
     for index in evicted:
         gangs[index] = _evicted(gangs[index], instance.now)
     nodes = list(instance.cluster.nodes)
@@ -133,10 +137,6 @@ def _parts(text: str) -> Iterator[str]:
         else:
             part += piece
     yield part
-
-
-def _stands_on(gang: Gang, nodes: set[int]) -> bool:
-    return any(pod.node in nodes for pod in gang.running_pods)
 
 
 def _evicted(gang: Gang, now: int) -> Gang:

@@ -24,8 +24,7 @@ from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome
 from models.program.servers import GpuSets, Packings, sets_of
-from models.queues.cell_places import Reach
-from models.queues.cells import cells_by_model
+from models.queues.cells import Reach, cells_by_model
 from models.queues.queue_shares import queue_counts
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim, takes

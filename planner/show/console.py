@@ -63,10 +63,6 @@ class LogFormat(StrEnum):
     json = "json"
 
 
-def _stdin() -> BinaryIO | None:
-    return None if sys.stdin is None else sys.stdin.buffer
-
-
 @dataclass(eq=False)
 class Console:
     """The output of one run. ``program``: ``gangplan`` or ``kubectl gangplan``.
@@ -78,7 +74,9 @@ class Console:
     program: str = "gangplan"
     stdout: TextIO | None = field(default_factory=lambda: sys.stdout)
     stderr: TextIO | None = field(default_factory=lambda: sys.stderr)
-    stdin: BinaryIO | None = field(default_factory=_stdin)
+    stdin: BinaryIO | None = field(
+        default_factory=lambda: None if sys.stdin is None else sys.stdin.buffer
+    )
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     arguments: Sequence[str] = ()
     color: Color = Color.auto

@@ -53,8 +53,11 @@ def facts(model: ServerModel, found: Recognition | None = None) -> Table:
     assumed = () if found is None else found.assumed
     switch = _rate(model.pcie_MBps, assumed="pcieMBps" in assumed)
     sockets = _rate(model.sys_MBps, assumed="sysMBps" in assumed)
-    link = _link(model)
+    link = {"AMD": "xGMI", "Intel": "RoCE"}.get(model.vendor, "NVLink")
     linked = model.fabric != "pcie"
+    gpu = model.gpu
+    if found is not None and found.gpu is None:
+        gpu = listed(found.possible_gpus) or "unknown model"
     domain = model.nvlink_domain_nodes
     speed = model.relative_speed
     rows = [
@@ -62,7 +65,7 @@ def facts(model: ServerModel, found: Recognition | None = None) -> Table:
         *([] if found is None else _recognised(found)),
         ("also", ", ".join(model.aliases)),
         ("vendor", model.vendor),
-        ("GPUs", f"{model.gpus} x {_gpu(model, found)}"),
+        ("GPUs", f"{model.gpus} x {gpu}"),
         ("fabric", f"{link} {_FABRICS[model.fabric]}" if linked else "PCIe only"),
         (link, f"{_links_a_gpu(model)} a GPU" if linked else ""),
         ("PCIe", f"{switch} under one switch, {sockets} between sockets"),
@@ -107,18 +110,6 @@ def commonness(model: ServerModel) -> int:
         return 0
     clouds = ("AWS ", "Azure ", "GCP ", "OCI ")
     return 2 if model.name.startswith(clouds) or "cloud VM" in model.name else 1
-
-
-def _gpu(model: ServerModel, found: Recognition | None) -> str:
-    """The GPU model, or every one that it may be."""
-    if found is None or found.gpu is not None:
-        return model.gpu
-    return listed(found.possible_gpus) or "unknown model"
-
-
-def _link(model: ServerModel) -> str:
-    """What the vendor calls the links that the matrix writes NVn."""
-    return {"AMD": "xGMI", "Intel": "RoCE"}.get(model.vendor, "NVLink")
 
 
 def _rate(MBps: int | None, *, assumed: bool = False) -> str:

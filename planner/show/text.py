@@ -168,7 +168,9 @@ def short_names(names: Iterable[str], most: int) -> dict[str, str]:
     bare = {name: name[first : len(name) - last] or name for name in known}
     for ends, length in itertools.product((False, True), range(LEAST_OF_A_NAME - 1, most)):
         short = {
-            name: text if len(text) <= most else _shortened(text, length, end=ends)
+            name: text
+            if len(text) <= most
+            else (f"…{text[-length:]}" if ends else f"{text[:length]}…")
             for name, text in bare.items()
         }
         if len(set(short.values())) == len(known):
@@ -178,10 +180,6 @@ def short_names(names: Iterable[str], most: int) -> dict[str, str]:
 
 LEAST_OF_A_NAME = 7
 """Characters of a shortened name at least, the dots included."""
-
-
-def _shortened(text: str, length: int, *, end: bool) -> str:
-    return f"…{text[-length:]}" if end else f"{text[:length]}…"
 
 
 def _same(names: Sequence[str], separators: str) -> int:

@@ -8,8 +8,7 @@ from itertools import chain, count, pairwise
 from typing import Literal
 
 from models.units import epoch_seconds
-from planner.week.figures import Figures
-from planner.week.journal import Round, State, Tree
+from planner.week.journal import Figures, Round, State, Tree
 
 Pick = Literal["earliest", "middle", "latest"]
 """Which of the times between two rounds counts."""

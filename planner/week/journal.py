@@ -19,15 +19,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from models.units import time_text
 from planner.atomic_files import cannot_write
 from planner.errors import Fault, InputError, MissingPathError
-from planner.week.figures import Figures
 
 Tree = dict[str, Any]
 
@@ -178,7 +177,8 @@ def append(
             after = last.time if whole else None
             base = last if after is not None else State()
             figures = figures if rename is None else _renamed_figures(figures, rename)
-            content = _packed(Record(time, figures, base.changes_to(state), after))
+            record = Record(time, figures, base.changes_to(state), after)
+            content = gzip.compress(msgspec.json.encode(record) + b"\n", mtime=0)
             stream.truncate(end)
             stream.write(content)
             stream.flush()
@@ -187,10 +187,6 @@ def append(
     except OSError as error:
         raise cannot_write(path, error) from error
     return path, len(content), end < size
-
-
-def _packed(record: Record) -> bytes:
-    return gzip.compress(msgspec.json.encode(record) + b"\n", mtime=0)
 
 
 def _forget(folder: Path, before: int) -> None:
@@ -356,3 +352,46 @@ def _member(content: memoryview, at: int) -> tuple[bytes | None, int]:
         at += len(chunk) - len(unpack.unused_data)
         size += len(parts[-1])
     return (b"".join(parts), at) if unpack.eof else (None, at)
+
+
+Amount = Annotated[int, Meta(ge=0)]
+
+
+class Start(Struct, frozen=True, array_like=True):
+    """A gang that could have run, and on which nodes."""
+
+    gang: str
+    gpus: Amount
+    nodes: tuple[str, ...] = ()
+
+
+class Idle(Struct, frozen=True):
+    """Thousandths of GPUs of waiting gangs that could have run. ``proven``: no plan starts more.
+
+    ``gangs``: who; ``moved``: who would restart for it, with GPUs and the GPU-seconds of work that are lost,
+    None if not known.
+    """
+
+    gpus: Amount = 0
+    proven: bool = True
+    gangs: tuple[Start, ...] = ()
+    moved: tuple[tuple[str, Amount, Amount | None], ...] = ()
+
+
+class Figures(Struct, frozen=True):
+    """``now``: with nothing moved; ``moving``: beyond that, with at most ``restarts`` gangs restarted.
+
+    ``quotas``: beyond ``now``, if no queue had a limit. ``spread``: what running gangs lose by where they
+    stand. ``stranded``: free GPUs by the cause why the usual requests cannot use them.
+    """
+
+    installed: Amount
+    held: Amount
+    free: Amount
+    effective: Amount
+    spread: Amount
+    stranded: dict[str, Amount]
+    restarts: Amount
+    now: Idle = Idle()
+    moving: Idle = Idle()
+    quotas: Idle = Idle()

@@ -13,9 +13,8 @@ from typing import Literal
 
 from models.units import number, plural
 from planner.errors import Fault, InputError
-from planner.week.figures import Figures, Idle
 from planner.week.history import History, Pick
-from planner.week.journal import Journal
+from planner.week.journal import Figures, Idle, Journal
 from planner.week.replay import Replay, Replayed, nodes_of
 
 MILLI, HOUR_S = 1000, 3600

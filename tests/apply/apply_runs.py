@@ -277,7 +277,7 @@ def bench(cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patched:
         patched.setattr("planner.cluster.proxy.connect", opened)
         patched.setattr("planner.cluster.retry.RetryingTransport", Hasty)
-        patched.setattr("planner.pipelines.apply_steps.TICK_S", 0.001)
+        patched.setattr("planner.pipelines.apply.TICK_S", 0.001)
         yield made
 
 

@@ -24,7 +24,7 @@ from snapshots import environment
 
 from planner.cli.app import run
 from planner.cluster import retry, rights
-from planner.pipelines import apply_steps
+from planner.pipelines import apply
 from planner.show.console import Console
 
 Tree = dict[str, Any]
@@ -127,7 +127,7 @@ def ran(live: Live, *arguments: str, meddler: Meddler = honest) -> Ran:
 def hurried() -> Iterator[None]:
     """The program of this process looks ten times a second; our own server needs no patience, either."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apply_steps, "TICK_S", 0.1)
+        patch.setattr(apply, "TICK_S", 0.1)
         if VARIABLE not in os.environ:
             waits = tuple(one / 10 for one in retry.WAITS_S)
             patch.setattr(retry, "WAITS_S", waits)

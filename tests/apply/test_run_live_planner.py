@@ -19,9 +19,9 @@ from models.documents.plan import PlanDocument
 from models.verify.check import check
 from planner.cluster.snapshot import ACCEPT, SnapshotRequest
 from planner.cluster.store import Store
-from planner.pipelines.apply_steps import ClusterTarget
-from planner.pipelines.live_planner import LivePlanner, time_left
+from planner.pipelines.apply import ClusterTarget
 from planner.pipelines.plan import Planned, PlanRequest
+from planner.pipelines.run import LivePlanner, time_left
 from planner.show.console import Console
 
 

@@ -14,7 +14,7 @@ from models.instance.gang import Gang
 from models.instance.instance import EarlierPlan
 from models.results.plan import compose, dumps
 from models.units import time_text
-from planner.pipelines.previous_plan import with_promises
+from planner.pipelines.adjustments import with_promises
 from planner.read.plan_files import read_plan
 from planner.search.solve import solve
 

@@ -11,8 +11,7 @@ import handmade
 from models.apply.requests import GangVerdict, Outcome, Verdict
 from models.documents.plan import PlanDocument
 from planner.show.console import Console, LogFormat
-from planner.show.metrics import text
-from planner.show.run import RunReport
+from planner.show.run import RunReport, metrics_text
 
 
 def decided(**effective: Any) -> PlanDocument:  # noqa: ANN401  # JSON
@@ -95,7 +94,7 @@ def test_line_event_note_and_metrics_tell_every_gang_once_and_agree() -> None:
         "counts": {"started": 1, "pending": 1, "skipped": 1, "waiting": 2, "evicted": 1},
         "effective_gpus": 1234.56,
     }
-    written = text(report(), 1000.0).splitlines()
+    written = metrics_text(report(), 1000.0).splitlines()
     assert {line for line in written if not line.startswith("#")} >= {
         "gangplan_exit_code 7",
         "gangplan_pending_gangs 2",

@@ -21,8 +21,7 @@ from models.instance.solution import Solution
 from models.results.plan import compose
 from models.units import epoch_seconds, time_text
 from models.verify.check import check
-from planner.pipelines.adjustments import with_evictions
-from planner.pipelines.previous_plan import evictions_of, with_previous
+from planner.pipelines.adjustments import evictions_of, with_evictions, with_previous
 from planner.read.inputs import instance_from_document, load
 from planner.read.instance_builder import with_granted_run_times
 from planner.search.solve import solve

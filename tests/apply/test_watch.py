@@ -18,7 +18,7 @@ from snapshots import environment
 
 from models.units import epoch_seconds
 from planner.pipelines import watch as watching
-from planner.pipelines.apply_steps import ClusterTarget
+from planner.pipelines.apply import ClusterTarget
 from planner.pipelines.plan import PlanRequest
 from planner.pipelines.run import RunRequest
 from planner.pipelines.watch import Seen, WatchRequest, see, watch

@@ -26,8 +26,7 @@ from models.program.base_state import base_decisions
 from models.results.audit import Audit, free_to_move
 from models.tiers import larger_is_better
 from models.values.effective_gpus import gpus_at_speed
-from models.values.leftover import stranded
-from models.values.stranded_gpus import stranded_by_cause
+from models.values.leftover import stranded, stranded_by_cause
 from models.values.tier_values import Evaluation, tiers_of
 from planner.pipelines.adjustments import at_no_price
 from planner.pipelines.audit import AuditRequest, audit

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from models.documents.answers import CapacityDocument
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
-from planner.pipelines.capacity import counted
-from planner.pipelines.gang_capacity import CLUSTER, Shape, usable_nodes
+from planner.pipelines.capacity import CLUSTER, Shape, counted, usable_nodes
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,15 +13,14 @@ from handmade import report
 from models.apply.requests import Outcome
 from models.documents.plan import PlanDocument, PlanQueue
 from planner.errors import CannotWriteError
-from planner.show.metrics import MAX_QUEUES, text, write
-from planner.show.run import RunReport
+from planner.show.run import MAX_QUEUES, RunReport, metrics_text, write_metrics
 
 FAILED = RunReport(exit_code=69)
 """Without a plan."""
 
 
 def test_every_gauge_has_a_help_and_a_type_before_its_samples() -> None:
-    lines = text(report(), 1_795_000_000.25).splitlines()
+    lines = metrics_text(report(), 1_795_000_000.25).splitlines()
     assert lines[:3] == [
         "# HELP gangplan_last_success_timestamp_seconds When a run last ended with exit code 0.",
         "# TYPE gangplan_last_success_timestamp_seconds gauge",
@@ -66,7 +65,7 @@ def samples(path: Path) -> dict[str, str]:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    said = text(FAILED, None)
+    said = metrics_text(FAILED, None)
     assert [line for line in said.splitlines() if not line.startswith("#")] == [
         "gangplan_exit_code 69"
     ]
@@ -81,12 +80,12 @@ def test_of_a_family_of_tiers_the_largest_gap_counts() -> None:
 
 def test_a_failed_run_keeps_the_time_of_the_last_success(tmp_path: Path) -> None:
     path = tmp_path / "gangplan.prom"
-    write(path, report(), 1_795_000_000.25)
+    write_metrics(path, report(), 1_795_000_000.25)
     for code in (7, 75, 143):
-        write(path, RunReport(exit_code=code), 1_795_000_999)
+        write_metrics(path, RunReport(exit_code=code), 1_795_000_999)
         assert samples(path)["gangplan_last_success_timestamp_seconds"] == "1795000000.25"
         assert samples(path)["gangplan_exit_code"] == str(code)
-    write(path, report(), 1_795_001_000)
+    write_metrics(path, report(), 1_795_001_000)
     assert samples(path)["gangplan_last_success_timestamp_seconds"] == "1795001000"
 
 
@@ -106,7 +105,7 @@ def test_a_file_of_another_making_is_replaced_and_not_believed(
 ) -> None:
     path = tmp_path / "gangplan.prom"
     path.write_bytes(before)
-    write(path, FAILED, 1_795_000_000)
+    write_metrics(path, FAILED, 1_795_000_000)
     assert samples(path) == {"gangplan_exit_code": "69"}
 
 
@@ -116,14 +115,14 @@ def test_the_file_is_replaced_whole_with_its_permissions_and_nothing_beside_it(
     path = tmp_path / "gangplan.prom"
     path.write_text("old\n", encoding="utf-8")
     path.chmod(0o604)
-    write(path, report(), 1_795_000_000.25)
+    write_metrics(path, report(), 1_795_000_000.25)
     assert stat.S_IMODE(path.stat().st_mode) == 0o604
     assert [entry.name for entry in tmp_path.iterdir()] == ["gangplan.prom"]
 
 
 def test_a_file_that_cannot_be_written_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(CannotWriteError, match="No such file or directory"):
-        write(tmp_path / "nowhere" / "gangplan.prom", FAILED, 0)
+        write_metrics(tmp_path / "nowhere" / "gangplan.prom", FAILED, 0)
 
 
 def test_the_metrics_of_many_queues_end() -> None:
@@ -134,7 +133,7 @@ def test_the_metrics_of_many_queues_end() -> None:
     plan = PlanDocument.model_validate(handmade.plan())
     status = plan.status.model_copy(update={"queues": queues})
     run = RunReport(decided=plan.model_copy(update={"status": status}))
-    said = text(run, None)
+    said = metrics_text(run, None)
     assert 'gangplan_queue_limit_gpus{queue="q\\"0"} 9' in said
     assert said.count("gangplan_queue_limit_gpus{") == 1
     assert 'gangplan_queue_held_gpus{queue="q0001"} 2' in said

@@ -15,13 +15,13 @@ from pages import ROOT, text
 
 from models.apply.requests import Outcome
 from models.tiers import TIERS
-from planner.show import metrics
+from planner.show.run import metrics_text
 
 FOLDER = DEPLOY / "monitoring"
 DASHBOARD = json.loads(text(FOLDER / "dashboard.json"))
 RULES = yaml.load(text(FOLDER / "rules.yaml"), Loader=yaml.CSafeLoader)
 PAGE = text(ROOT / "docs" / "monitoring.md")
-WRITTEN = metrics.text(report(), 1.0)
+WRITTEN = metrics_text(report(), 1.0)
 LABELS = {
     name: set(re.findall(r'(\w+)="', labels))
     for name, labels in re.findall(r"^(gangplan_\w+)(\{.*?\})? ", WRITTEN, re.MULTILINE)

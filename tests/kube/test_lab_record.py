@@ -18,8 +18,7 @@ from models.documents.canonical import canonical_instance
 from models.instance.policy import EVERY_SCHEDULER
 from models.units import epoch_seconds, time_text
 from planner.read.inputs import load
-from planner.week.figures import Figures
-from planner.week.journal import append
+from planner.week.journal import Figures, append
 
 T0 = epoch_seconds("2026-11-20T08:00:00Z")
 NONE = Figures(0, 0, 0, 0, 0, {}, 1)

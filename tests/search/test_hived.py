@@ -21,7 +21,7 @@ from models.instance.instance import Instance
 from models.instance.policy import Policy
 from models.instance.queue import Cell, Queue
 from models.program.base_state import base_decisions
-from models.queues.cell_places import Reach, allowed_losses
+from models.queues.cells import Reach, allowed_losses
 from models.starts.empty_starts import EmptyStarts
 from planner.search.solve import solve
 from planner.search.start.greedy import greedy

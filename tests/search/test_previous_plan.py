@@ -17,8 +17,7 @@ from models.instance.instance import Instance
 from models.instance.policy import Policy
 from models.results.plan import compose
 from planner.errors import InputError, MissingPathError
-from planner.pipelines.adjustments import with_defragment, with_stability
-from planner.pipelines.previous_plan import with_previous
+from planner.pipelines.adjustments import with_defragment, with_previous, with_stability
 from planner.read.plan_files import load
 from planner.search.solve import solve
 

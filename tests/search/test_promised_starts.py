@@ -20,7 +20,7 @@ from models.instance.instance import Instance
 from models.results.plan import compose, dumps
 from models.units import time_text
 from models.verify.check import check
-from planner.pipelines.previous_plan import with_previous
+from planner.pipelines.adjustments import with_previous
 from planner.read.inputs import load
 from planner.read.plan_files import read_plan
 from planner.search.solve import Search, solve

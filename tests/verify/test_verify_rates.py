@@ -18,7 +18,7 @@ from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import best_inside_MBps, inside_MBps
 from models.verify.rates import gpu_rates
 from models.verify.rates.gpu_rates import Range, RateNotKnownError, exactly
-from models.verify.rates.speed import speed_of
+from models.verify.standing import speed_of
 
 
 def model(name: str) -> ServerModel:

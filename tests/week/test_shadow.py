@@ -18,9 +18,8 @@ from run_bench import Benches, RunBench, events, nodes
 from benchmarks.fortnight import START, Fortnight, Setting, kept, record
 from models.documents.canonical import canonical_instance
 from planner.read.inputs import instance_from_document, load
-from planner.week.figures import Figures
 from planner.week.history import History
-from planner.week.journal import KEY_FILE, Journal, append
+from planner.week.journal import KEY_FILE, Figures, Journal, append
 
 pytest_plugins = ("run_fixtures",)
 

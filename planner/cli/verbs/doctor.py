@@ -31,7 +31,7 @@ def doctor(
 ) -> int:
     """Check the API server, rights, clock, lock; show what to do."""
     from planner.cli.doctor_checks import DoctorRequest, Level, examine, exit_code
-    from planner.pipelines.apply_steps import ApplyOptions
+    from planner.pipelines.apply import ApplyOptions
 
     request = DoctorRequest(
         connection.target(console),

@@ -12,7 +12,7 @@ from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
 if TYPE_CHECKING:
-    from planner.week.shadow import Shadow
+    from planner.week.rounds import Shadow
 
 LEAST, MOST = "30s", "10m"
 """Between two runs of a watch."""
@@ -31,8 +31,7 @@ class Shadowing:
 
     def work(self, applying: Applying, *, watch: bool) -> Shadow | None:
         """What the run does then; None without --shadow. Raises UsageError."""
-        from planner.week.rounds import RESTARTS
-        from planner.week.shadow import KEEP_S, Shadow
+        from planner.week.rounds import KEEP_S, RESTARTS, Shadow
 
         if self.shadow is None:
             others = {"--restarts": self.restarts, "--keep": self.keep}

@@ -35,7 +35,7 @@ def snapshot(
     from planner.cluster.proxy import connect
     from planner.cluster.retry import RetryingTransport
     from planner.cluster.snapshot import ACCEPT, SnapshotFolder, SnapshotRequest, record
-    from planner.pipelines.apply_steps import LOCK_NAMESPACE
+    from planner.pipelines.apply import LOCK_NAMESPACE
 
     request = SnapshotRequest(
         tuple(dict.fromkeys(map(namespace_of, namespace or []))),

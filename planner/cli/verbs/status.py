@@ -16,7 +16,7 @@ from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from models.instance.policy import KubernetesPolicy
-    from planner.pipelines.apply_steps import ClusterTarget
+    from planner.pipelines.apply import ClusterTarget
     from planner.show.status import Status
 
 
@@ -135,7 +135,7 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
     from planner.cluster.plan_status import gang_statuses, pending_pods
     from planner.cluster.retry import RetryingTransport
     from planner.cluster.start_records import StartRecords
-    from planner.pipelines.apply_steps import status_paths
+    from planner.pipelines.apply import status_paths
     from planner.show.status import Status
 
     with target.connect(status_paths(lock_namespace)) as proxy:

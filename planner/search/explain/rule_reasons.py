@@ -24,8 +24,7 @@ from models.instance.solution import (
     Reason,
     Reserved,
 )
-from models.queues.cell_places import Reach
-from models.queues.cells import cells_by_model, without_places
+from models.queues.cells import Reach, cells_by_model, without_places
 from models.queues.pins import closed_by_pins, trespassing
 from models.queues.queue_shares import QueueCounts, beyond_limit, queue_counts, queue_of, shares
 from models.queues.reservations import closes

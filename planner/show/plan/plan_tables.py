@@ -336,22 +336,6 @@ def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
 
 
 def _queue_rows(queue: PlanQueue, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
-    yield row_of(
-        queue.name,
-        "",
-        queue.parent or "",
-        *map(number, (queue.guarantee, queue.limit, queue.before, queue.after)),
-        number(queue.borrowed) if queue.borrowed else "",
-        Cell(number(queue.waiting), "warn" if queue.waiting else None),
-        _cells_text(queue),
-    )
-    for one in queue.models if wide else ():
-        amounts = map(number, (one.guarantee, one.limit, one.before, one.after))
-        yield row_of("", one.model, "", *amounts, "", "", "")
-
-
-def _cells_text(queue: PlanQueue) -> str:
-    """``1 rack, 8 x 1 GPU of v100, rack b1/r2``: the last is pinned."""
     found = []
     for cell in queue.cells:
         if cell.nodes or cell.domain is not None:
@@ -359,7 +343,18 @@ def _cells_text(queue: PlanQueue) -> str:
             continue
         size = cell.level if cell.level is not None else f"x {plural(cell.gpus or 0, 'GPU')}"
         found.append(f"{cell.count:,} {size}" + (f" of {cell.model}" if cell.model else ""))
-    return ", ".join(found)
+    yield row_of(
+        queue.name,
+        "",
+        queue.parent or "",
+        *map(number, (queue.guarantee, queue.limit, queue.before, queue.after)),
+        number(queue.borrowed) if queue.borrowed else "",
+        Cell(number(queue.waiting), "warn" if queue.waiting else None),
+        (", ".join(found)),
+    )
+    for one in queue.models if wide else ():
+        amounts = map(number, (one.guarantee, one.limit, one.before, one.after))
+        yield row_of("", one.model, "", *amounts, "", "", "")
 
 
 MAX_OPEN = 10
