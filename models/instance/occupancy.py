@@ -93,8 +93,7 @@ def _room(instance: Instance, n: int, pods: Sequence[tuple[Role, PodPlacement]])
                 left[resource] -= amount
     mask = node.givable & ~(known | kept)
     free = max(0, mask.bit_count() - unknown) if instance.schedulable(node) else 0
-    blind = is_blind(instance, node, unknown)
-    return Room(mask, unknown, free, tuple(left.items()), blind, kept)
+    return Room(mask, unknown, free, tuple(left.items()), is_blind(instance, node, unknown), kept)
 
 
 def beside_parts(instance: Instance, n: int, room: Room) -> Room:

@@ -156,8 +156,7 @@ class Partitioning(Reshaping):
         return board.geometries(self.profiles, cast(InUse, room))
 
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
-        beside = tuple(map(self._geometries, self.rooms))
-        return fewest(self._geometries(IDLE), wanted, beside)
+        return fewest(self._geometries(IDLE), wanted, tuple(map(self._geometries, self.rooms)))
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
         return [self._more_of(amounts, k, gpus) for k in range(len(amounts))]
@@ -256,8 +255,7 @@ def _without(one: Reshaping, gone: frozenset[int]) -> Reshaping:
 
 def beside(one: Reshaping, node: Node, kept: int) -> Reshaping:
     """What a node's GPUs may become. ``kept``: mask of those of which some pod with a part is left."""
-    released = node.releasable & ~kept
-    if not released:
+    if not node.releasable & ~kept:
         return one
     still = node.still_shared(kept)
     return one.without(frozenset(k for k, gpu in enumerate(node.shared) if gpu not in still))
@@ -283,13 +281,12 @@ def _partitioning(node: Node) -> Partitioning:
         r: max(p.size for p in board.profiles if r in map(resource_of, p.names)) for r in could
     }
     resources = tuple(sorted(could, key=lambda r: (-sizes[r], r)))
-    profiles = tuple(board.named(r) for r in resources)
     return Partitioning(
         resources,
         tuple(offered[r] - could[r] for r in resources),
         tuple(could[r] for r in resources),
         board.name,
-        profiles,
+        tuple(board.named(r) for r in resources),
         rooms=tuple(_in_use(board, one) for one in node.shared),
         held=_held(node, resources),
     )
@@ -440,8 +437,7 @@ def _keeps(
             if pod.node in able and part:
                 found[index, pod.role, pod.node] |= pod.gpus or 0
                 parts_ = filter(part_of, dict(gang.roles[pod.role].requests))
-                several = any(amount_of(r) > 1 for r in parts_)
-                if several or not (gang.movable or gang.preemptible):
+                if any(amount_of(r) > 1 for r in parts_) or not (gang.movable or gang.preemptible):
                     fixed[pod.node] |= pod.gpus or 0
     healthy = {n: instance.cluster.nodes[n].healthy & ~fixed[n] for n in able}
     return {key: own for key, mask in found.items() if (own := mask & healthy[key[2]])}

@@ -233,8 +233,7 @@ class Claims:
         self._settle()
         columns = np.array(sorted(self._unchecked), dtype=np.int64)
         over = self.total[columns] > self.cells.usable[columns]
-        broken = over & self._placed[columns]
-        self._unchecked = set(columns[broken].tolist())
+        self._unchecked = set(columns[over & self._placed[columns]].tolist())
         return not self._unchecked
 
     @property

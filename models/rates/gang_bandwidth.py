@@ -128,8 +128,7 @@ def gang_MBps(
         for members in groups.values():
             network = sum((set_nics_MBps(cluster.nodes[n], sets[n]) for n in members), Fraction(0))
             if pattern in EXCHANGES:
-                own = sum(sets[n].count for n in members)
-                network *= exchange_factor(pattern, own, total)
+                network *= exchange_factor(pattern, sum(sets[n].count for n in members), total)
             limits.append(network / over)
     return min(limits)
 

@@ -49,8 +49,7 @@ def has_ranks(gang: Gang, role: Role) -> bool:
     """Whether the plan deals ranks to the role's pods."""
     if not role.gpus:
         return False
-    chain = gang.by_rank and not gang.parallel
-    return role.parallelism is not None or gang.ordered or chain
+    return role.parallelism is not None or gang.ordered or (gang.by_rank and not gang.parallel)
 
 
 def placed_kinds(
@@ -98,8 +97,7 @@ def deal(
     own = sorted((pod for pod in pods if pod.role == number), key=lambda pod: pod.index)
     kinds = placed_kinds(gang, number, own, sets) or ()
     places = [Place.of(pod.node, pod.gpus) for pod in own]
-    joined = gang.nvlink_across_nodes
-    rates = GroupRates(cluster, places, sets, kinds, role.gpus, joined=joined)
+    rates = GroupRates(cluster, places, sets, kinds, role.gpus, joined=gang.nvlink_across_nodes)
     dealing = _Dealing(cluster, rates, _fixed(gang, number, own))
     try:
         order = dealing.best()

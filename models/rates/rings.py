@@ -81,8 +81,7 @@ class Shape:
     @cached_property
     def _chain_bound(self) -> int:
         degrees = [sum(row) for row in self.links]
-        links_each = sum(degrees) // 2 // (len(degrees) - 1)
-        return min(links_each, *degrees, _smallest_cut(self.links))
+        return min(sum(degrees) // 2 // (len(degrees) - 1), *degrees, _smallest_cut(self.links))
 
 
 def chain_in_links(size: int) -> Fraction:
@@ -172,8 +171,7 @@ def _fits_quickly(kind: Kind, links: Links, wanted: int) -> bool | None:
             if not both_ways.fits(pairs):
                 continue
             left, remaining = both_ways.links_left(), wanted - 2 * pairs
-        search = _Search(kind, left, effort, seed)
-        fits = search.fits(remaining)
+        fits = _Search(kind, left, effort, seed).fits(remaining)
         if fits:
             return True
         if fits is False and remaining == wanted and wanted <= MAX_SINGLE:

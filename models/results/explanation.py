@@ -171,5 +171,4 @@ def _decision(gang: Gang, stated: PlanGang, nodes: dict[str, int]) -> GangDecisi
     reason = None
     if stated.reason is not None:
         reason = Reason(stated.reason.code, stated.reason.fields or ReasonFields())
-    expected = stated.expected_start
-    return GangDecision(stated.decision, tuple(pods), reason, expected_start=expected)
+    return GangDecision(stated.decision, tuple(pods), reason, expected_start=stated.expected_start)

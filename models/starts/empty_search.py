@@ -228,8 +228,7 @@ class Search:
         if size not in self._spans:
             of: dict[object, list[int]] = {}
             for i, pod in enumerate(self._pods):
-                slice_ = None if size is None else pod.index // size
-                of.setdefault((pod.role, slice_), []).append(i)
+                of.setdefault((pod.role, None if size is None else pod.index // size), []).append(i)
             spans = [(0, 0)] * len(self._pods)
             for own in of.values():
                 for i in own:
@@ -381,8 +380,7 @@ class Search:
             return None
         if gpus in (0, node.gpus):
             return node.healthy if gpus else 0
-        free = node.healthy_gpus
-        sets = sets_of(node, Room(node.healthy, 0, free, (), blind=False))
+        sets = sets_of(node, Room(node.healthy, 0, node.healthy_gpus, (), blind=False))
 
         def rate(kind: SetType) -> Fraction | float:
             inside = inf if kind.inside is None else kind.inside

@@ -263,7 +263,6 @@ class EmptyStarts:
     def _empty(self) -> Instance:
         """The instance in which no gang runs."""
         instance, nodes = self._instance, self._instance.cluster.nodes
-        policy = replace(instance.policy, now=instance.now)
         return replace(
             instance,
             cluster=replace(
@@ -274,7 +273,7 @@ class EmptyStarts:
                 ),
             ),
             gangs=tuple(replace(gang, pods=(), planned=()) for gang in instance.gangs),
-            policy=policy,
+            policy=replace(instance.policy, now=instance.now),
             queues=tuple(replace(queue, strict=False) for queue in instance.queues),
             shares=empty_shares(instance, in_order=self._in_order),
             reserved=(),

@@ -205,8 +205,7 @@ def stranded_by_cause(
             usable[n] = free.idle[n]
         else:
             _add(found[cause], n, free.idle[n])
-    beside = _with_shares(instance, decisions, usable)
-    for cause, n, gpus in _unplaceable(instance, usable, beside):
+    for cause, n, gpus in _unplaceable(instance, usable, _with_shares(instance, decisions, usable)):
         _add(found[cause], n, gpus)
     return {cause: dict(sorted(nodes.items())) for cause, nodes in found.items() if nodes}
 

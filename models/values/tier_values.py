@@ -83,8 +83,7 @@ def admitted(instance: Instance, index: int, decision: GangDecision) -> bool:
 
 def speed_before(instance: Instance, index: int) -> int | None:
     """Speed of a gang that runs whole before the plan, permille; None for any other."""
-    gang = instance.gangs[index]
-    if not gang.running or index in instance.incomplete:
+    if not instance.gangs[index].running or index in instance.incomplete:
         return None
     return _value_before(instance, index).speed
 

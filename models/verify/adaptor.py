@@ -147,18 +147,16 @@ def read_case(
     if any(fault.rule != "order" for fault in faults.found):
         return CaseReading(document, known, None, faults.found)
     standing = known.standing if facts is known.facts else Standing(facts)
-    case = Case(facts, gangs, document.status, standing)
-    return CaseReading(document, known, case, faults.found)
+    return CaseReading(document, known, Case(facts, gangs, document.status, standing), faults.found)
 
 
 def check_digests(
     plan: object, instance: InstanceReading, status: PlanStatus
 ) -> Iterator[Violation]:
     """Compares both digests with the parts of the document as it was given."""
-    spec = _digest(cast(dict[str, object], plan)["spec"])
     for name, actual, stated in (
         ("instance", instance.digest, status.digests.instance),
-        ("spec", spec, status.digests.spec),
+        ("spec", _digest(cast(dict[str, object], plan)["spec"]), status.digests.spec),
     ):
         if actual is None:
             yield Violation("form", None, f"{name}: is not a JSON document")

@@ -145,8 +145,7 @@ class Search:
             return
         certain = self._first_better(tier.value for tier in tiers(variant))
         if certain is not None and certain[0] not in self.found:
-            label = self.outcome.changes[step.gang].label
-            self.found[certain[0]] = Witness(*certain, step, label)
+            self.found[certain[0]] = Witness(*certain, step, self.outcome.changes[step.gang].label)
 
     def _values(self, variant: Variant) -> Iterator[int]:
         """Value of every tier, from what the gangs that change add, one after another."""

@@ -385,8 +385,7 @@ class _Search:
                     self._try(number, position, count - 1, left_out)
                     self.packing.claim(item, places[position], -1)
         after = items[number + 1].count if number + 1 < len(items) else 0
-        size = self.packing.ground.size(item.kind)
-        self._try(number + 1, 0, after, left_out + count * size)
+        self._try(number + 1, 0, after, left_out + count * self.packing.ground.size(item.kind))
 
 
 def certainly_more(after: Packing, before: Packing) -> int:

@@ -60,8 +60,7 @@ class EmptyCluster:
     def room(self, role: Role, limits: Collection[str]) -> tuple[int, int]:
         """(pods of the role, GPUs) for which there would be room. ``limits``: resources that count."""
         nodes = self.of(role)
-        pods = sum(self._pods(role, None, tuple(limits)))
-        return pods, sum(self._gpus[n] for n in nodes)
+        return sum(self._pods(role, None, tuple(limits))), sum(self._gpus[n] for n in nodes)
 
     def offered(self, role: Role, resource: str) -> int | None:
         """The most of a resource that one of its nodes offers; None where one does not limit it."""
@@ -113,8 +112,7 @@ class EmptyCluster:
             if level is not None and max(self._pods(role, level)) < role.min:
                 return False
         for size, level in role.slices:
-            last = (role.first + role.min) // size
-            whole = max(0, last - -(-role.first // size))
+            whole = max(0, (role.first + role.min) // size - -(-role.first // size))
             if self._slices(role, size, level) < whole:
                 return False
         return True

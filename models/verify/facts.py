@@ -400,5 +400,4 @@ class Facts:
             return 0 if self.free_restarts else 1
         cap = self.policy.disruption.cap_s
         times = [time for time in (gang.started, gang.checkpoint) if time is not None]
-        lost = self.now - max(times) if times else cap
-        return max(1, min(cap, lost))
+        return max(1, min(cap, self.now - max(times) if times else cap))

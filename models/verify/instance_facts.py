@@ -337,8 +337,7 @@ class _NodeReader:
             there = instances[resource.removeprefix(INSTANCES)]
             known = resource.startswith(INSTANCES) and not document.unknown_partitioned
             sick = document.unhealthy_gpus or document.unknown_unhealthy
-            held = 0 if sick else document.held.get(resource, 0)
-            if known and most + held > there:
+            if known and most + (0 if sick else document.held.get(resource, 0)) > there:
                 what = f"there are {there}"
                 self.faults.add("form", f"{where}.allocatable.{quoted(resource)}", what)
         return found

@@ -322,8 +322,7 @@ class Variant(Outcome):
         self.altered: dict[int, Change] = {}
         for position, own in pods.items():
             old = base.changes[position]
-            ordered = dict(sorted(own.items()))
-            self.altered[position] = Change.of(old.gang, old.label, ordered)
+            self.altered[position] = Change.of(old.gang, old.label, dict(sorted(own.items())))
         self.changes = Overlay(base.changes, self.altered)
 
     @cached_property

@@ -61,8 +61,7 @@ class Queues:
 
     def _guarantee(self, name: str) -> Amounts:
         """g(q) and g(q, m) of the models that it names."""
-        spec = self.specs[name]
-        found, unit = self._stated(spec.guarantee), self.facts.gpu_unit
+        found, unit = self._stated(self.specs[name].guarantee), self.facts.gpu_unit
         stated = found.get(ALL, sum(found.values()))
         return {**found, ALL: max(stated, unit * self.cells.gpus_of(name))}
 
@@ -236,8 +235,7 @@ class Queues:
             if node.usable and model is not None:
                 was, unit = node.as_it_was, self.facts.gpu_unit
                 unknown = was.unknown_unhealthy - (was.unknown_partitioned if unit > 1 else 0)
-                well = (was.all_gpus & ~self._sick(node)).bit_count()
-                gpus = unit * max(0, well - unknown)
+                gpus = unit * max(0, (was.all_gpus & ~self._sick(node)).bit_count() - unknown)
                 found[ALL] += gpus
                 found[model] += gpus
         return found
@@ -260,8 +258,7 @@ class Queues:
             node, model = self.facts.nodes[pod.node], self.models[pod.node]
             if not (gang.counts_against_promises if firm else gang.managed):
                 continue
-            sick = (pod.gpus or 0) & self._sick(node)
-            count = self.facts.gpu_unit * sick.bit_count()
+            count = self.facts.gpu_unit * ((pod.gpus or 0) & self._sick(node)).bit_count()
             gpus = count if node.usable else gang.counted((pod,))
             found[ALL] += gpus
             if model is not None:
@@ -401,28 +398,18 @@ class Queues:
             return False
         own, others = self.above(comer.queue), self.above(gang.queue)
         needed = 0 if comer.running else comer.counts_at_min
+
+        def left(a: str, key: str) -> int:
+            """What a queue is guaranteed beyond what it held before."""
+            return self.guarantee[a].get(key, 0) - self.held_before[a][key]
+
+        able = [a for a in own if self.specs[a].reclaim and a not in others]
         for key in (ALL,) if model is None else (ALL, model):
-            owns = any(
-                self.specs[a].reclaim
-                and a not in others
-                and self.held_before[a][key] < self.guarantee[a].get(key, 0)
-                and self.held_before[a][key] + needed <= self.guarantee[a].get(key, 0)
-                for a in own
-            )
-            if owns and all(
-                self.held_before[b][key] > self.guarantee[b].get(key, 0)
-                for b in others
-                if b not in own
-            ):
+            reclaims = any(left(a, key) >= max(1, needed) for a in able)
+            if reclaims and all(left(b, key) < 0 for b in others if b not in own):
                 return True
-        return gpus and any(
-            self.specs[a].reclaim
-            and a not in others
-            and self.held_before[a][ALL] < self.guarantee[a][ALL]
-            and self.held_before[a][ALL] + needed <= self.guarantee[a][ALL]
-            for a in own
-            if a in self.cells.pinned.get(node, ())
-        )
+        pinned = self.cells.pinned.get(node, ())
+        return gpus and any(a in pinned and left(a, ALL) >= max(1, needed) for a in able)
 
     # Fair shares
 

@@ -219,8 +219,7 @@ def _on_model(room: Room, gang: Gang, model: str | None) -> Iterator[dict[PodKey
     facts, work, roles = room.facts, room.grounds.work, gang.roles
     own = [model if role.gpus else None for role in roles]
     caps = [room.caps(role, name) for role, name in zip(roles, own, strict=True)]
-    widest = -1 if gang.required is None else gang.required
-    for level in range(facts.node_level, widest - 1, -1):
+    for level in range(facts.node_level, (-1 if gang.required is None else gang.required) - 1, -1):
         sums = [room.sums(role, level, name) for role, name in zip(roles, own, strict=True)]
         if not work.spend(min(map(len, sums))):
             return

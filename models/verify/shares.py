@@ -144,8 +144,7 @@ def releasable(
         clear = named and not blind and not node.unknown_unhealthy and n not in hidden
         able = all((namespace, name) in leaves for namespace, name, _ in own)
         able = able and all(gpus_of_pod(part) == 1 for part, _ in sharers[n][gpu])
-        open_ = node.sharing is not None or n in could
-        if open_ and clear and able and node.healthy >> gpu & 1:
+        if (node.sharing is not None or n in could) and clear and able and node.healthy >> gpu & 1:
             found[n, gpu] = frozenset(own)
     return found
 
@@ -399,8 +398,7 @@ def _ways_beside(
         for k in chosen:
             left = lefts[k]
             after[k] = (left[0] - size[0], left[1] - size[1], left[2] - size[2])
-        new = sum(k >= len(way) for k in chosen)
-        yield tuple(sorted(after[: len(way) + new]))
+        yield tuple(sorted(after[: len(way) + sum(k >= len(way) for k in chosen)]))
 
 
 def _combinations(

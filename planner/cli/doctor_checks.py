@@ -7,7 +7,7 @@ only a write shows is asked as a dry run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -103,11 +103,7 @@ class DoctorRequest:
     namespaces: tuple[str, ...] = ()
 
 
-def examine(
-    request: DoctorRequest,
-    *,
-    clock: Callable[[], float] = time.time,
-) -> Iterator[Finding]:
+def examine(request: DoctorRequest) -> Iterator[Finding]:
     """Every finding, in order. Raises MissingPathError, InputError at the start."""
     settings = settings_to_run([], request.policy)
     account = Right("create", "authentication.k8s.io", "selfsubjectreviews")
@@ -117,7 +113,7 @@ def examine(
         with request.target.connect(accept) as transport:
             context = f"context {transport.context}" if transport.context else "this pod's cluster"
             yield passed("API server", f"{transport.version or 'answers'}, {context}")
-            yield check_clock(clock(), transport.date)
+            yield check_clock(time.time(), transport.date)
             yield from check_cluster(RetryingTransport(transport), request, settings)
     except GangplanError as error:
         yield failed("API server", error)

@@ -42,8 +42,7 @@ def with_defragment(policy: Policy) -> Policy:
     if own is not None and DEFRAGMENT not in names[_place(names) :]:
         return policy
     others = [one for one in policy.objectives if one.name != DEFRAGMENT]
-    place = _place([one.name for one in others])
-    others.insert(place, own or Objective(DEFRAGMENT))
+    others.insert(_place([one.name for one in others]), own or Objective(DEFRAGMENT))
     return replace(policy, objectives=tuple(others))
 
 

@@ -151,10 +151,9 @@ def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, .
     """URL paths to apply whatever a plan may order."""
     backend = settings.gpu_backend
     work = rights.work_rights([None], evictions=options.evicts, backend=backend, resized=[None])
-    asked = backend_of(backend).asked
     return (
         *status_paths(options.lock_namespace),
-        *accepted((*work, *rights.PLACING, rights.REVIEW, *asked)),
+        *accepted((*work, *rights.PLACING, rights.REVIEW, *backend_of(backend).asked)),
     )
 
 

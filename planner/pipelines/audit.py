@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -85,7 +85,6 @@ def audit(
     *,
     created_at: str,
     stdin: BinaryIO | None = None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Audited:
     """Audit a cluster, and save the re-plan if requested.
 
@@ -93,7 +92,7 @@ def audit(
     """
     from planner.read.inputs import load
 
-    phases = Phases(clock)
+    phases = Phases(time.monotonic)
     if request.out is not None:
         check_out(request.out, request.paths)
     console.doing("reading the input")
@@ -108,7 +107,7 @@ def audit(
     console.levels_source(built.levels_source)
     console.remarks(built.remarks)
     with stop_on_signal(_SAVING) as stop:
-        audited, plan = _Auditor(request, built, created_at, console, stop, clock).run(phases)
+        audited, plan = _Auditor(request, built, created_at, console, stop).run(phases)
     return Audited(audited, plan, stop.exit_code, phases.seconds)
 
 
@@ -125,11 +124,10 @@ class _Auditor:
         created_at: str,
         console: Console,
         stop: Stop,
-        clock: Callable[[], float],
     ) -> None:
         self._request, self._built, self._created_at = request, built, created_at
         self._console, self._stop = console, stop
-        self._clock, self._started = clock, clock()
+        self._clock, self._started = time.monotonic, time.monotonic()
         self._limit = request.time_limit_s or min(
             TIME_LIMIT_S, built.instance.policy.solve.time_limit_s
         )
@@ -142,8 +140,7 @@ class _Auditor:
         instance = self._built.instance
         free = at_no_price(instance, movable := free_to_move(instance))
         with phases.phase("solve"):
-            standing = at_no_price(instance, ())
-            first = self._search("gangs that could start now", standing, UNMOVED)
+            first = self._search("gangs that could start now", at_no_price(instance, ()), UNMOVED)
             unmoved, steps = self._room(free, _with(free, first, first.decisions))
             start = self._finder(free, unmoved.decisions, STEPS).together(steps)
             found = self._search("the re-plan", starting_from(free, start), REPLAN)
@@ -209,13 +206,11 @@ class _Auditor:
         """The plan in which nothing moves, better where a step without a restart was found, and steps."""
         self._console.doing("searching: moves that make room")
         while True:
-            finder = self._finder(free, unmoved.decisions, ROOM)
-            steps = list(steps_by_making_room(finder))
+            steps = list(steps_by_making_room(self._finder(free, unmoved.decisions, ROOM)))
             at_once = [step for step in steps if not step.moved]
             if not at_once:
                 return unmoved, steps
-            best = max(at_once, key=lambda step: step.good)
-            unmoved = _with(free, unmoved, best.decisions)
+            unmoved = _with(free, unmoved, max(at_once, key=lambda step: step.good).decisions)
 
     def _with_fewer_restarts(self, finder: FewestRestarts, steps: list[Step]) -> list[Step]:
         """The steps, with those that need fewer or cheaper restarts."""
@@ -242,8 +237,7 @@ class _Auditor:
         """The plan of a solution, checked by the judge, and saved if requested. Raises RefusedPlanError."""
         self._console.doing("verifying")
         before, request = self._clock(), PlanRequest(self._request.paths, out=out)
-        built = replace(self._built, instance=free)
-        maker = Maker(request, built, self._created_at, self._console)
+        maker = Maker(request, replace(self._built, instance=free), self._created_at, self._console)
         plan = maker.made(solution, Phases(self._clock), refute=refute)[0]
         self._check_s = self._clock() - before
         return plan

@@ -62,8 +62,7 @@ def give_back(request: GiveBackRequest, console: Console, stop: Stop) -> GivenBa
             quiet_s = int(lease.now) - lease.planned
             if quiet_s < request.after_s:
                 return GivenBack(quiet_s)
-        namespace = request.lock_namespace
-        needed = (rights.IDENTITY, *rights.VIEW, *rights.lock_rights(namespace))
+        needed = (rights.IDENTITY, *rights.VIEW, *rights.lock_rights(request.lock_namespace))
         rights.require(transport, needed)
         lock = take_lock(wire, console, stop, options, operation="give-back")
         try:

@@ -92,10 +92,9 @@ class JudgeProcess:
         assert self._process.stdout is not None, "it is a pipe"
         answer = _read(self._process.stdout)
         if answer is None:
-            code = self._process.wait()
             logging.getLogger(__name__).warning(
                 "the process of the judge ended (exit code %d): the plan is checked in this one",
-                code,
+                self._process.wait(),
             )
             return None
         found = msgspec.json.decode(answer)

@@ -219,8 +219,7 @@ def plan(
             if required:
                 with phases.phase("require"):
                     left_out = unmet(required, instance, solution, stop.event)
-    made_of = built, solution
-    return Planned(made, found.text, left_out, stop.exit_code, phases.seconds, made_of)
+    return Planned(made, found.text, left_out, stop.exit_code, phases.seconds, (built, solution))
 
 
 @dataclass(frozen=True, slots=True)

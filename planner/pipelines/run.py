@@ -246,8 +246,7 @@ class _Run:
         self.report.cluster = view.cluster
         self.stop.check()
         progress = ApplyProgress(self.console, self.clock)
-        options = self.request.options
-        verdict = recover(view, options, self.sender, self._warn, progress.on_event)
+        verdict = recover(view, self.request.options, self.sender, self._warn, progress.on_event)
         if verdict is None:
             return Verdict()
         self.console.clear_live()
@@ -362,8 +361,7 @@ class _Run:
             return
         options = self.request.options
         if options.max_evictions is not None:
-            left = max(0, options.max_evictions - report.evicted)
-            options = replace(options, max_evictions=left)
+            options = replace(options, max_evictions=max(0, options.max_evictions - report.evicted))
         progress = ApplyProgress(console, self.clock)
 
         def announce(view: ClusterView) -> None:

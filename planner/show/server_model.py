@@ -145,8 +145,7 @@ def advice(found: Recognition) -> list[str]:
         lines.append("hint: -o yaml writes the model; add linkMBps, the MB/s of one link, to it")
     if len(found.best) == 1:
         (best,) = found.best
-        same = not (best.renumbered or best.differs)
-        if same and bool(model.nics) == bool(best.model.nics):
+        if not (best.renumbered or best.differs) and bool(model.nics) == bool(best.model.nics):
             lines.append(f"next: nodes of this kind may say `model: {best.model.name}`")
     return lines
 

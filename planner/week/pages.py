@@ -135,8 +135,7 @@ def _classes(week: Week) -> Table:
     for one in week.classes:
         hours = map(_tenths, (one.waited, one.would, one.longer, one.later))
         rows.append(row_of(one.size, number(one.gangs), *hours))
-    titles = "|>".join(("GANGS OF", "GANGS", *WAITED))
-    return Table(columns_of(titles), tuple(rows))
+    return Table(columns_of("|>".join(("GANGS OF", "GANGS", *WAITED))), tuple(rows))
 
 
 def _worst(week: Week) -> Table:
@@ -223,8 +222,7 @@ def _sections(week: Week) -> Iterator[Section]:
         lines = ["hours: waited longer than in the replay; by them times GPUs"]
         yield _section("worst", "Who suffered most", lines, worst.with_below("WHERE"))
     rows = ((what, rest) for what, _, rest in (one.partition(": ") for one in _sure(week)))
-    sure = pairs(rows)
-    yield _section("sure", "How sure this is", REPLAY, sure)
+    yield _section("sure", "How sure this is", REPLAY, pairs(rows))
     yield _section("unknown", "What rounds cannot know", UNKNOWN)
 
 

@@ -169,7 +169,6 @@ class _Counter:
         sums = [sum(map(self._longer, gangs)) for gangs in self._played]
         moved = [move for seen, _ in self._covered for move in seen.figures.moving.moved]
         lost = [seconds for _, _, seconds in moved if seconds is not None]
-        last = self._history.rounds[-1].figures
         return Week(
             start=self._start,
             end=self._end,
@@ -182,7 +181,7 @@ class _Counter:
             held=self._mean(lambda one: one.held),
             free=self._mean(lambda one: one.free),
             effective=self._mean(lambda one: one.effective),
-            restarts=last.restarts,
+            restarts=self._history.rounds[-1].figures.restarts,
             losses=tuple(starmap(self._loss, CAUSES.items())),
             stranded=tuple(self._stranded()),
             restart_cost=self._hours(sum(lost) // len(lost)) if lost else None,

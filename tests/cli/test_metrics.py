@@ -74,7 +74,7 @@ def test_what_is_not_known_is_left_out() -> None:
 def test_of_a_family_of_tiers_the_largest_gap_counts() -> None:
     document = handmade.plan()
     document["status"]["objectives"][0] = handmade.tier("admission/10", "max", 20, 30)
-    said = text(RunReport(decided=PlanDocument.model_validate(document)), None)
+    said = metrics_text(RunReport(decided=PlanDocument.model_validate(document)), None)
     assert 'gangplan_tier_gap_ratio{tier="admission"} 0.5\n' in said
 
 

@@ -79,8 +79,7 @@ def inside(model: ServerModel, mask: int) -> Range | None:
 
 def worst_inside(model: ServerModel, known: int, candidates: int, unknown: int) -> Range | None:
     """The smallest inside(S) over S = ``known`` and ``unknown`` more GPUs of ``candidates``."""
-    count = known.bit_count() + unknown
-    if count < 2:
+    if known.bit_count() + unknown < 2:
         return None
     if model.switched:
         return exactly(fabric_rate(model))
@@ -100,8 +99,7 @@ def best_inside(model: ServerModel, count: int) -> Range:
     """The largest inside(S) over sets of two or more GPUs of the server."""
     if model.switched:
         return exactly(fabric_rate(model))
-    masks = list(_subsets((1 << model.gpus) - 1, count))
-    return largest(_rates(model, masks, slowest_first=False))
+    return largest(_rates(model, list(_subsets((1 << model.gpus) - 1, count)), slowest_first=False))
 
 
 def fabric_rate(model: ServerModel) -> Fraction:
@@ -176,8 +174,7 @@ def _rates(model: ServerModel, masks: list[int], *, slowest_first: bool) -> Iter
 
 @lru_cache(maxsize=65536)
 def _mesh_rate(model: ServerModel, mask: int) -> Range:
-    links = _links(model, mask)
-    return _rate(model, mask, _reach(_sorted(links)))
+    return _rate(model, mask, _reach(_sorted(_links(model, mask))))
 
 
 def _bounded_rate(model: ServerModel, mask: int) -> Range:

@@ -230,8 +230,7 @@ class GroupBandwidths(GangBandwidths):
                     entering[second] += 1
                     if (*ends,) not in seen:
                         seen.add((*ends,))
-                        apart = [gpus.whole[n] for n in ends]
-                        over = max(over, self._oversubscription(apart))
+                        over = max(over, self._oversubscription([gpus.whole[n] for n in ends]))
                     continue
                 inside = self._inside([server for _, server in gpus.of(pair)])
                 if inside is not None:

@@ -75,8 +75,7 @@ def _named_or_not(
             what = f"{who}: states GPU indices on {node.name}, {where}"
             yield change.violation("unknown-gpus", what)
         return
-    switched = node.model is not None and node.model.switched
-    if facts.policy.gpu_binding == "exact" or switched:
+    if facts.policy.gpu_binding == "exact" or (node.model is not None and node.model.switched):
         if pod.gpus is None:
             yield change.violation("gpu-binding", f"{who}: its GPU indices are missing")
     elif pod.gpus is not None:

@@ -15,7 +15,6 @@ from itertools import pairwise
 from models.verify.changes import Change, NodeUse, Overlay, Usage
 from models.verify.facts import Facts, Gang, Pod, PodKey
 from models.verify.outcome import Outcome
-from models.verify.queues import ALL
 from models.verify.rates.group_rates import by_ranks
 from models.verify.rule import Judged
 from models.verify.rules import gpus, nodes, topology
@@ -160,12 +159,11 @@ def _cannot_start(outcome: Outcome, holder: Holder) -> Iterator[Violation]:
             yield holder.change.violation(NAME, "would start there below its minBandwidthShare")
 
 
-def lacking_in_queues(outcome: Outcome, holder: Holder, more: int | None = None) -> str | None:
+def lacking_in_queues(outcome: Outcome, holder: Holder) -> str | None:
     """What keeps the stated pods from starting then in the queues; None if nothing does.
 
     Limits, guarantees and what is not lent are as in ``rules.quotas``; those that have ended by then, or are
-    stopped if they are in the way, hold nothing. ``more``: a gang (position) that waits and is taken to start
-    at its least count, too.
+    stopped if they are in the way, hold nothing.
     """
     if not outcome.facts.queues:
         return None
@@ -179,11 +177,6 @@ def lacking_in_queues(outcome: Outcome, holder: Holder, more: int | None = None)
     for position in gone:
         by_gang[position] = Counter()
     by_gang[holder.position] = queues.held(own, holder.pods.values())
-    if more is not None:
-        gpus = outcome.facts.gangs[more].counts_at_min
-        models = {model for model in queues.models if model is not None}
-        only = dict.fromkeys(models, gpus) if len(models) == 1 else {}
-        by_gang[more] = Counter({ALL: gpus, **only})
     there = (
         (outcome.facts.gangs[position], pod)
         for n in queues.odd_nodes

@@ -141,8 +141,7 @@ def _pods(gang: Gang, keys: Sequence[PodKey]) -> str:
 def _sizes(outcome: Outcome) -> Iterator[Violation]:
     """Until resizeAfter: a whole gang keeps its counts, a completed one gets the least possible."""
     for change in outcome.changes:
-        facts = outcome.facts
-        if not change.pods or change.kind == "keep" or not facts.size_held(change.gang):
+        if not change.pods or change.kind == "keep" or not outcome.facts.size_held(change.gang):
             continue
         running_pods: list[list[int]] = [[] for _ in change.gang.roles]
         for number, index in change.gang.running_pods:
@@ -163,8 +162,7 @@ def _sizes(outcome: Outcome) -> Iterator[Violation]:
 def _completed(role: Role, indices: list[int]) -> int | None:
     """Smallest allowed count that includes every running pod; None if there is none."""
     least = max(indices, default=role.first - 1) + 1 - role.first
-    steps = max(0, -(-(least - role.min) // role.step))
-    count = role.min + steps * role.step
+    count = role.min + max(0, -(-(least - role.min) // role.step)) * role.step
     return count if count <= role.max else None
 
 

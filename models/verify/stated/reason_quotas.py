@@ -92,7 +92,6 @@ class Quotas:
             return False
         asked = gang.queue, key, self._asked(gang, f)
         if asked not in self._denied:
-            more = Counter({key: asked[-1]})
-            short = self.queues.lacking_with(self._promised, gang.queue, more)
+            short = self.queues.lacking_with(self._promised, gang.queue, Counter({key: asked[-1]}))
             self._denied[asked] = short[key] > self.queues.shortfall_before.get(key, 0)
         return self._denied[asked]

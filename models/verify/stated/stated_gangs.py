@@ -43,8 +43,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
                 "counted", f"says that it counts {stated.document.gpus} GPUs, is {gpus}"
             )
         yield from _figures(change, stated, figures)
-        may_lack = not outcome.facts.counts_goodput
-        lacks = may_lack and "speed" not in stated.document.model_fields_set
+        lacks = not outcome.facts.counts_goodput and "speed" not in stated.document.model_fields_set
         if figures.speed != stated.document.speed and not lacks:
             what = f"says {quoted(stated.document.speed)}, is {quoted(figures.speed)}"
             yield change.violation("speed", what)
@@ -64,8 +63,7 @@ def _counted(outcome: Outcome, change: Change) -> float | None:
 
 def _reason(outcome: Outcome, change: Change, stated: StatedGang) -> Iterator[Violation]:
     reason = stated.document.reason
-    code = None if reason is None else reason.code
-    fault = _fault(change, code)
+    fault = _fault(change, None if reason is None else reason.code)
     if fault is not None:
         yield change.violation("reason", fault)
     if change.kind == "preempt":

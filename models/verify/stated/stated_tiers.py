@@ -31,8 +31,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         if tier.name in by_name:
             yield from _tier(tier, by_name[tier.name])
     gaps = [tier.bound != tier.best for tier in stated]
-    proven = "feasible" if any(gaps) else "optimal"
-    if status.outcome != proven:
+    if status.outcome != ("feasible" if any(gaps) else "optimal"):
         what = f"says {status.outcome}, but {sum(gaps)} of {len(gaps)} tiers have a gap"
         yield Violation("outcome", None, what)
     if any(gaps) and status.search.stopped_by == "proof":

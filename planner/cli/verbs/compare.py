@@ -50,8 +50,7 @@ def compare(
         wide = output is Format.wide
         if not wide:
             console.shorten = shortener_of_plans(before.instance, after.instance)
-        parts = tables.sections(found, wide=wide, every=all_)
-        console.data(console.sections(parts))
+        console.data(console.sections(tables.sections(found, wide=wide, every=all_)))
     code = DIFFERENT if detailed_exitcode and not found.status.same else 0
     console.event(
         "summary",

@@ -143,8 +143,7 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
         lease = read_lease(wire, lock_namespace)
         records = StartRecords(wire, lock_namespace)
         view = ClusterReader(wire, settings, records).read_view()
-        now = None if lease.now is None else int(lease.now)
-        view = replace(view, notes=lease.notes, now=now)
+        view = replace(view, notes=lease.notes, now=None if lease.now is None else int(lease.now))
         context = proxy.context
     gate, limit_s = settings.scheduling_gate, settings.pending_limit_s
     session = ApplySession(view, ApplyLimits(gate=gate, pending_limit_s=limit_s))

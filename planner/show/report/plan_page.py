@@ -160,8 +160,7 @@ def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> It
     tiers = [Part(plan_tables.tiers(plan, wide=True)), Part(_search(plan), "How it was found")]
     yield Section("proof", "How good the plan is", (), tiers)
     notes = tuple(row_of(note) for note in (*plan.status.notes, *plan.status.remarks))
-    listed_notes = Table(columns_of(""), notes)
-    yield Section("notes", "Assumptions and remarks", (), [Part(listed_notes)])
+    yield Section("notes", "Assumptions and remarks", (), [Part(Table(columns_of(""), notes))])
 
 
 def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
