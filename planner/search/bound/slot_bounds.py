@@ -79,7 +79,11 @@ class SlotSearch:
         with closing(OpenGoals(self.budget, half)) as goals:
             self._prove(problem, last, rough=True, aside=goals)
             ledger.reopen()
-            running = (p for p in range(last) if tiers[p].row.fused)
+            apart = (
+                "waiting" if problem.large else None
+            )  # of two such plans there is no time for both
+            rows = ((p, tiers[p].row) for p in range(last))
+            running = (p for p, row in rows if row.fused and row.objective != apart)
             gaps = ((ledger.known(p).value, ledger.incumbent.values[p]) for p in running)
             near = all(SHORT_OF * abs(bound - value) <= abs(value) for bound, value in gaps)
             begun = near and goals.beside > 0 and (problem.large or self._settle(problem, last))
@@ -235,12 +239,16 @@ class SlotSearch:
             ledger.offer(self._improved(plan))
 
     def renew(self, first: int = 0, *, exact: bool = True) -> None:
-        """Bound the tiers from this one on by LPs, for plans that keep the earlier ones as they are."""
+        """Bound the tiers from this one on by LPs, for plans that keep the earlier ones as they are.
+
+        The last ones come first: of those nothing else has a bound.
+        """
         ledger, budget, problem = self.ledger, self.budget, self._problem
         if problem is None or not problem.complete:
             return
         relaxation = Relaxation(problem.program, budget)
-        for position, tier in enumerate(ledger.tiers[first:], first):
+        for position in range(len(ledger.tiers) - 1, first - 1, -1):
+            tier = ledger.tiers[position]
             expression = problem.expression(tier)
             known = ledger.proven(position) or ledger.known(position) is ledger.bounds[position]
             if expression is None or not expression.terms or known or budget.exhausted():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from heapq import heappop, heappush
 from operator import ge
 from typing import Protocol
 
@@ -56,7 +57,8 @@ class OpenGoals:
     """What LPs leave open, asked in ``beside`` threads, one less than there are workers, beside other LPs.
 
     A goal is stated as soon as its LP is there, with the ranges that are known by then, and answers are
-    taken over in order: what comes out does not depend on which of two cores is faster.
+    taken over in order: what comes out does not depend on which of two cores is faster. Of those that wait,
+    the one comes next whose LP is nearest: it is most likely to be answered in time.
     """
 
     def __init__(self, budget: Budget, late: Callable[[], bool]) -> None:
@@ -65,35 +67,48 @@ class OpenGoals:
         self.beside = budget.limits.workers - 1
         self._pool = ThreadPoolExecutor(max(1, self.beside), thread_name_prefix="open goal")
         self._asked: list[tuple[Callable[[], Answer], Future[Answer], Accept, Budget, float]] = []
+        self._waiting: list[tuple[float, int]] = []
 
     def close(self) -> None:
         """Wait for the threads; what they have not begun is not answered."""
         self._pool.shutdown(cancel_futures=True)
 
-    def add(self, program: Program, question: Question, accept: Accept) -> None:
-        """Ask about the program as it is now."""
+    def add(self, program: Program, question: Question, accept: Accept, gap: float) -> None:
+        """Ask about the program as it is now. ``gap``: what the LP leaves open, relative."""
         now = copy.copy(program)
         now.lower, now.upper, now.rows = [*program.lower], [*program.upper], [*program.rows]
         spent = replace(self._budget, calls=0)
         ask = partial(question, now, spent)
-        own = self._pool.submit(ask) if self.beside else Future[Answer]()
-        self._asked.append((ask, own, accept, spent, spent.effort))
+        self._asked.append((ask, Future[Answer](), accept, spent, spent.effort))
+        heappush(self._waiting, (gap, len(self._asked) - 1))
+        if self.beside:
+            self._pool.submit(self._answer_nearest)
+
+    def _answer_nearest(self) -> bool:
+        """Answer one of those that wait; returns whether there was one."""
+        try:
+            _, number = heappop(self._waiting)
+        except IndexError:
+            return False
+        ask, own, *_ = self._asked[number]
+        try:
+            own.set_result(ask())
+        except BaseException as error:  # noqa: BLE001  # raised again by who concludes
+            own.set_exception(error)
+        return True
 
     def conclude(self) -> bool:
         """Take over the answers in their order; returns whether the plan stayed as it was.
 
         What no thread has begun yet is asked here, as long as the budget lasts.
         """
-        budget = self._budget
-        here = [
-            ask() if own.cancel() and not budget.exhausted() else None
-            for ask, own, *_ in self._asked
-        ]
-        stayed = True
-        for (_, own, accept, spent, before), answered in zip(self._asked, here, strict=True):
-            if answered is None and own.cancelled():
-                break
-            found = answered or own.result()
+        budget, stayed = self._budget, True
+        while not budget.exhausted() and self._answer_nearest():
+            pass
+        unasked, self._waiting = self._waiting, []
+        for number in sorted({*range(len(self._asked))} - {number for _, number in unasked}):
+            _, own, accept, spent, before = self._asked[number]
+            found = own.result()
             budget.spend(spent.effort - before, spent.calls)
             budget.clocked |= spent.clocked
             stayed &= accept(found)
@@ -296,7 +311,8 @@ class TierSearch:
                 self._conclude(position, question(program, self.budget))
             else:
                 question = self._question(position, goal, relaxed.bound, max(share, LP_SHARE))
-                self.aside.add(program, question, self._accepting(position, self.aside))
+                gap = abs(relaxed.bound - value) / max(1, abs(value))
+                self.aside.add(program, question, self._accepting(position, self.aside), gap)
                 self.answered[position] = self.ledger.incumbent.values[:position], False
         return relaxed.proof
 

@@ -27,11 +27,11 @@ class FlowPlaces:
         self._values = list(values)
         self.sizes: dict[int, set[int]] = {}
         self._set_of = flow.set_of
-        self._patterns: dict[tuple[int, int], list[Counter[int]]] = {}
+        self._patterns: dict[tuple[int, int], Counter[tuple[int, ...]]] = {}
         self._open = np.zeros((len(flow.sets), most, most), np.int64)
         for number, own in enumerate(flow.sets):
             for free, taken in _paths(own, values):
-                self._patterns.setdefault((number, free), []).append(Counter(taken))
+                self._patterns.setdefault((number, free), Counter())[tuple(taken)] += 1
                 self._open[number, free, list({*taken})] += 1
         self._free = np.minimum(self._free, most - 1)
         self._begun = np.zeros(nodes, bool)
@@ -81,12 +81,15 @@ class FlowPlaces:
         """Give a node a pattern with most of these sizes, if there is one with any."""
         number, free = int(self._set_of[n]), int(self._free[n])
         self._begun[n] = True
-        left = self._patterns.get((number, free), [])
-        one = max(left, default=taken, key=lambda own: (own & taken).total())
-        if one is not taken and one & taken:
-            left.remove(one)
-            self._open[number, free, list(one)] -= 1
-            self._ahead[n, list(one)] = [*one.values()]
+        left = self._patterns.get((number, free), Counter())
+        one = max(left, default=(), key=lambda own: (Counter[int](own) & taken).total())
+        if not taken.keys().isdisjoint(one):
+            pattern = Counter(one)
+            left[one] -= 1
+            if not left[one]:
+                del left[one]
+            self._open[number, free, list(pattern)] -= 1
+            self._ahead[n, list(pattern)] = [*pattern.values()]
 
 
 def _paths(own: NodeSet, values: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
