@@ -230,7 +230,7 @@ CEILINGS: dict[str, int] = {
     "models/program": 5784,
     "models/queues": 1450,
     "models/rates": 1249,
-    "models/results": 1146,
+    "models/results": 1145,
     "models/rules": 1363,
     "models/starts": 644,
     "models/values": 1092,

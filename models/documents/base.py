@@ -242,18 +242,16 @@ def made(kind: type[T], *sources: object, **different: object) -> T:
     The inverse of ``Document.of``: maps become sorted pairs. ``different``: other values.
     """
     names, getters = _shares((kind, *different), tuple(map(type, sources)))
-    found = (value for get, one in zip(getters, sources, strict=True) for value in get(one))
-    values = (tuple(sorted(one.items())) if type(one) is dict else one for one in found)
-    different |= dict(zip(names, values, strict=True))
-    different.pop(_NO_FIELD, None)
+    found = [value for get, one in zip(getters, sources, strict=True) for value in get(one)]
+    if dict in set(map(type, found)):  # few have any
+        found = [tuple(sorted(one.items())) if type(one) is dict else one for one in found]
+    different.update(zip(names, found, strict=True))
+    different.pop("__class__", None)
     if hasattr(kind, "__slots__") or hasattr(kind, "__post_init__"):
         return kind(**different)
     one = object.__new__(kind)  # its own way sets the fields one by one: a third of all reading
     vars(one).update(different)
     return one
-
-
-_NO_FIELD = "__class__"
 
 
 @lru_cache
@@ -268,7 +266,7 @@ def _shares(wanted: tuple[Any, ...], sources: tuple[type, ...]) -> tuple[list[st
         has = getattr(source, "model_fields", getattr(source, "__dataclass_fields__", ()))
         own = sorted(name for name in left if name in has or hasattr(source, name))
         left.difference_update(own)
-        own += [_NO_FIELD, _NO_FIELD]  # of one name alone attrgetter gives no tuple
+        own += ["__class__"] * 2  # of one name alone attrgetter gives no tuple
         getters.append(attrgetter(*own))
         names += own
     if left:

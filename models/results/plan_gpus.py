@@ -14,8 +14,7 @@ def pod_gpus(pods: Iterable[PlanPod | PodDocument], request: GangDocument | None
     """GPUs of pods of a gang; None if unknown."""
     of = {role.name: role.gpus for role in request.spec.roles} if request else {}
     found = [of.get(pod.role, None if pod.gpus is None else len(pod.gpus)) for pod in pods]
-    known = [gpus for gpus in found if gpus is not None]
-    return sum(known) if len(known) == len(found) else None
+    return None if None in found else sum(gpus or 0 for gpus in found)
 
 
 def gpu_count(gang: PlanGang, request: GangDocument | None) -> float | None:
@@ -36,10 +35,8 @@ def relative_speeds(plan: PlanDocument) -> dict[str, Fraction]:
     spec = plan.instance.cluster.spec
     stated = {model.name: model.relative_speed for model in spec.server_models if model.gpus}
     known = [speed for speed in stated.values() if speed is not None] or [Fraction(1)]
-    on = {node.name: stated[node.model] for node in spec.nodes if node.model in stated}
-    return {
-        name: Fraction(speed or min(known)) / Fraction(max(known)) for name, speed in on.items()
-    }
+    of = {m: Fraction(speed or min(known)) / Fraction(max(known)) for m, speed in stated.items()}
+    return {node.name: of[node.model] for node in spec.nodes if node.model in of}
 
 
 def most_possible(plan: PlanDocument) -> float:
@@ -56,7 +53,8 @@ def full_speed_gpus(plan: PlanDocument) -> float:
     gpus = plan.instance.installed_gpus()
     if any(one.spec.communication.speed == "ignore" for one in plan.instance.gangs):
         return sum(gpus.values())
-    return float(sum(gpus[node] * speed for node, speed in relative_speeds(plan).items()))
+    found = Counter((gpus[node], speed) for node, speed in relative_speeds(plan).items())
+    return float(sum(nodes * own * speed for (own, speed), nodes in found.items()))
 
 
 def most_effective_gpus(plan: PlanDocument) -> float | None:

@@ -177,7 +177,8 @@ class Capacity:
         self._gpus, self._requests, _, _ = kind
         tree = arrays.tree
         self.allowed = tree.mask(kind)
-        self.pods = self._fitting(tree.every)
+        self.pods, own = np.zeros_like(tree.every), np.flatnonzero(self.allowed)
+        self.pods[own] = self._fitting(own)
         self.total = int(self.pods.sum())
         self._sums: dict[int, IntArray] = {}
         self._seen = len(arrays.changes)
@@ -207,9 +208,8 @@ class Capacity:
             np.add.at(found, self._arrays.tree.domain_of[level][nodes], gained)
 
     def _fitting(self, nodes: IntArray) -> IntArray:
-        found = np.full(len(nodes), MANY, dtype=np.int64)
-        if self._gpus:
-            found = self._arrays.free[nodes] // self._gpus
+        free = self._arrays.free[nodes]
+        found = free // self._gpus if self._gpus else np.full_like(free, MANY)
         for name, amount in self._requests:
             left = self._arrays.left.get(name)
             if left is not None:

@@ -134,8 +134,7 @@ class _Try:
 
     def fits_among(self, level: int, nodes: Sequence[int]) -> bool:
         """Whether the domains of some nodes may hold the gang together."""
-        of = self.space.arrays.tree.domain_of[level]
-        domains = np.unique(of[list(nodes)])
+        domains = np.unique(self.space.arrays.tree.domain_of[level][list(nodes)])
         return all(int(t.at(level)[domains].sum()) >= pods_of(b) for b, t in self._rooms)
 
     def keys(self, level: int) -> list[Key]:
@@ -193,11 +192,11 @@ def _domains(tries: Sequence[_Try], level: int) -> Iterator[Scope]:
     left = [one.fitting(level) for one in tries]
     keys = [one.keys(level) for one in tries]
     while any(len(domains) for domains in left):
-        found = [
-            (at, tightest(domains, keys[at])) for at, domains in enumerate(left) if len(domains)
-        ]
-        at, domain = min(
-            found, key=lambda f: [int(key(as_array((f[1],)))[0]) for key in keys[f[0]]]
+        found = [(at, tightest(own, keys[at])) for at, own in enumerate(left) if len(own)]
+        at, domain = (
+            min(found, key=lambda f: [int(key(as_array((f[1],)))[0]) for key in keys[f[0]]])
+            if len(found) > 1
+            else found[0]
         )
         one = tries[at]
         yield Scope(one.demand, one.space.arrays.tree.nodes(level, domain), one.model)

@@ -52,13 +52,14 @@ def show(
 def _text(console: Console, plan: PlanDocument, only: Selection, *, wide: bool) -> str:
     """The tables, with a row for each gang that starts or changes if they are short, or if asked for."""
     every = wide or only.everything or only.filters
-    sections = [*_sections(plan, only, Sharing.none if every else Sharing.alike, wide=wide)]
-    if not every:
-        drawn = console.sections(sections, width=console.width or WIDTH)
-        if drawn.count("\n") > MAX_LINES:
-            sections = [*_sections(plan, only, Sharing.decision, wide=wide)]
-            return console.sections(sections, width=console.width or WIDTH)
-    return console.sections(sections)
+    width = None if every else console.width or WIDTH
+    # only those that wait or stay can share a row
+    alone = sum(gang.decision not in ("wait", "keep") for gang in plan.spec.gangs)
+    if every or alone <= MAX_LINES:
+        sections = [*_sections(plan, only, Sharing.none if every else Sharing.alike, wide=wide)]
+        if every or console.sections(sections, width=width).count("\n") <= MAX_LINES:
+            return console.sections(sections)
+    return console.sections(_sections(plan, only, Sharing.decision, wide=wide), width=width)
 
 
 def _sections(
