@@ -43,6 +43,9 @@ MAX_ITEM_MARKS = 1_000_000
 MAX_JSON_MARKS = 8_000_000
 """Most brackets and commas of one document of a long text, counted before any value is built."""
 
+_LONGEST_BEGINNING = 256
+"""Most bytes from the end of an item to the first colon of the next, where items are passed over together."""
+
 MAX_BLANK = 2**20
 """Most blanks between two values."""
 
@@ -73,7 +76,11 @@ def read_items(source: Source, take: Take) -> Iterator[Item]:
 
 
 class _JsonItems:
-    """``data``: what is held of the source, from ``line`` and ``column`` on; ``at``: read so far."""
+    """``data``: what is held of the source, from ``line`` and ``column`` on; ``at``: read so far.
+
+    ``sound``: the JSON of the next items, as far as it is known to be sound, the last first. ``fresh``: more
+    has been held since these were looked for.
+    """
 
     def __init__(self, source: Source, take: Take) -> None:
         self.source = source
@@ -82,8 +89,10 @@ class _JsonItems:
         self.at = 0
         self._rest = source.rest
         self._counted, self._line, self._column = 0, 1, 1
-        self._marks = self._item_marks = 0
+        self._marks = 0
         self._forgot = self._odd = self._wide = False
+        self._fresh = True
+        self._sound: list[msgspec.Raw] = []
         hooks: dict[str, Any] = {
             "object_pairs_hook": self._fields, "parse_constant": self._constant
         }  # fmt: skip
@@ -96,7 +105,7 @@ class _JsonItems:
         if self._next() == "{":
             yield from self._document()
         else:
-            tree, oddities = self._value(item=False)
+            tree, oddities = self._value()
             yield self._item(tree, oddities, 0, (0,))
         if self._next():
             raise InputError(self._malformed("Extra data"))
@@ -110,7 +119,7 @@ class _JsonItems:
                 raise InputError(
                     self._malformed("Expecting property name enclosed in double quotes")
                 )
-            name, _ = self._value(item=False)
+            name, _ = self._value()
             if self._next() != ":":
                 raise InputError(self._malformed("Expecting ':' delimiter"))
             self.at += 1
@@ -124,7 +133,7 @@ class _JsonItems:
                 yield from self._items(tree)
                 self._wide = wide
             else:
-                tree[name], found = self._value(item=False)
+                tree[name], found = self._value()
                 oddities.update(dict.fromkeys(found))
         found_item = self._item(tree, tuple(oddities), 0, (0,))
         found_item.listed = listed
@@ -144,17 +153,37 @@ class _JsonItems:
             self.at += 1
 
     def _items(self, header: dict[str, Any]) -> Iterator[Item]:
+        ended = self.at
         for number in self._each("]"):
             self._next()
-            self._forget()
+            if self._fresh and number:
+                self._find_sound(self.data[ended : self.data.find(b":", self.at) + 1])
+            if not self._sound:
+                self._forget()
             start, self._wide = self.at, False
-            if (written := self._sound_value(item=True)) and self._take(header, bytes(written)):
-                self.at += len(written)
+            sound = bytes(self._sound.pop() if self._sound else self._sound_value(item=True) or b"")
+            if sound and self._take(header, sound):
+                self.at += len(sound)
             else:
-                tree, oddities = self._value(item=True)
+                tree, oddities = self._read_value(sound)
                 item = self._item(tree, oddities, start, (0, "items", number))
                 item.header = header
                 yield item
+            ended = self.at
+
+    def _find_sound(self, beginning: bytes) -> None:
+        """Pass over all items at once before the last that begins like this one, with what separates them.
+
+        A text that is a list if it is cut off there has all these items: none of them ends later.
+        """
+        self._fresh = False
+        end = self.data.rfind(beginning, self.at)
+        if 0 < len(beginning) <= _LONGEST_BEGINNING and end > 0:
+            try:
+                listed = b"[%b]" % memoryview(self.data)[self.at : end]
+                self._sound = msgspec.json.decode(listed, type=list[msgspec.Raw])[::-1]
+            except (msgspec.DecodeError, RecursionError):
+                pass  # one is odd, or the last part of another begins so: they are read one by one
 
     def _item(self, tree: object, oddities: tuple[str, ...], start: int, path: Path) -> Item:
         end = self.at
@@ -176,7 +205,6 @@ class _JsonItems:
 
     def _sound_value(self, *, item: bool) -> memoryview | None:
         """The JSON of the next value, which is passed over, not built; None if it is perhaps not sound."""
-        self._item_marks = 0
         while True:
             written = memoryview(self.data)[self.at :]
             try:
@@ -197,11 +225,16 @@ class _JsonItems:
                 return whole
 
     def _beyond(self) -> bool:
-        return len(self.data) - self.at > MAX_OBJECT or self._item_marks > MAX_ITEM_MARKS
+        if len(self.data) - self.at > MAX_OBJECT:
+            return True
+        return sum(self.data.count(mark, self.at) for mark in (b",", b"[", b"{")) > MAX_ITEM_MARKS
 
-    def _value(self, *, item: bool) -> tuple[Any, tuple[str, ...]]:
-        sound = self._sound_value(item=item)
-        written = _text(self._unsound_value() if sound is None else sound)
+    def _value(self) -> tuple[Any, tuple[str, ...]]:
+        return self._read_value(self._sound_value(item=False) or b"")
+
+    def _read_value(self, sound: bytes | memoryview) -> tuple[Any, tuple[str, ...]]:
+        """The next value; ``sound``: its JSON, if it is known to be sound."""
+        written = _text(sound or self._unsound_value())
         for decode in (self._strict, self._lenient):
             self._odd = decode is self._lenient
             try:
@@ -279,10 +312,8 @@ class _JsonItems:
                 break
             pieces.append(_bytes(piece))
             wanted -= len(piece)
-            marks = sum(piece.count(mark) for mark in ",[{")
-            self._item_marks += marks
-            self._marks += 0 if item else marks
-        self.data = b"".join(pieces)
+            self._marks += 0 if item else sum(piece.count(mark) for mark in ",[{")
+        self.data, self._fresh = b"".join(pieces), True
         if not item and (self._marks > MAX_JSON_MARKS or len(self.data) > MAX_BYTES):
             much = f"{MAX_JSON_MARKS:,} values or {MAX_BYTES // 2**20} MiB"
             hint = "split it, or use host ranges"

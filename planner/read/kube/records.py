@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+import msgspec
+from msgspec import Struct
+
 from models.apply.records import StartRecord, read_record
 from models.documents.gang import NodeExpression, Parallelism
 from models.gpu_shares import Part, share_in, shared_by
@@ -33,8 +36,7 @@ MAX_GPUS = 1024
 """Most GPUs of one server; more is a mistake, or shares counted as GPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """The controlling owner of an object. ``controls``: the reference says so; else it is the first owner."""
 
     kind: str
@@ -44,8 +46,7 @@ class Owner:
     controls: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KubeObject:
+class KubeObject(Struct, frozen=True, eq=False):
     """One object. ``group``: the API group ("" for core); ``version``: without the group.
 
     ``created``: seconds since 1970 from metadata.creationTimestamp, None if absent or malformed.
@@ -235,8 +236,7 @@ class _Read:
         return self.object.subject
 
 
-@dataclass(slots=True, eq=False)
-class KubeNode(_Read):
+class KubeNode(_Read, Struct, eq=False):
     """One node.
 
     ``allocatable``: without GPUs. ``gpus``: whole GPUs that pods may request; ``installed``: what
@@ -271,8 +271,8 @@ class KubeNode(_Read):
     sharing: GpuSharing | None = None
     partitioned: bool = False
     sick: tuple[int, ...] = ()
-    withheld: Counter[str] = field(default_factory=Counter)
-    cards: dict[str, int] = field(default_factory=dict)
+    withheld: Counter[str] = msgspec.field(default_factory=Counter)
+    cards: dict[str, int] = {}
     failed_at: int | None = None
 
     @property
@@ -291,8 +291,7 @@ and the pod that reserves it for everyone, in a namespace of their system, has t
 """
 
 
-@dataclass(slots=True, eq=False)
-class KubePod(_Read):
+class KubePod(_Read, Struct, eq=False):
     """One pod. ``finished``: Succeeded or Failed, None otherwise; a finished pod holds nothing.
 
     ``node``: where it runs or where room is held for it; ``bound``: whether it is bound. ``tied``: by
@@ -326,12 +325,12 @@ class KubePod(_Read):
     gpus: int = 0
     wants_gpus: bool = False
     gpu_resource: str | None = None
-    requests: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, int] = {}
     indices: tuple[int, ...] | None = None
     gpu_group: str | None = None
     made: tuple[Device, ...] = ()
     holding: Holding | None = None
-    selector: dict[str, str] = field(default_factory=dict)
+    selector: dict[str, str] = {}
     affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     rules: tuple[PodRule, ...] = ()
@@ -393,8 +392,7 @@ class KubePod(_Read):
         return self.queued and not self.planned and self.waits
 
 
-@dataclass(slots=True)
-class Holding:
+class Holding(Struct):
     """What one pod claims to hold of its node.
 
     ``gpus``: whole GPUs of its own; ``indices``: which, None if unknown; ``rank``: how surely.
