@@ -180,7 +180,7 @@ class _JsonItems:
         end = self.data.rfind(beginning, self.at)
         if 0 < len(beginning) <= _LONGEST_BEGINNING and end > 0:
             try:
-                listed = b"[%b]" % memoryview(self.data)[self.at : end]
+                listed = b"".join((b"[", memoryview(self.data)[self.at : end], b"]"))
                 self._sound = msgspec.json.decode(listed, type=list[msgspec.Raw])[::-1]
             except (msgspec.DecodeError, RecursionError):
                 pass  # one is odd, or the last part of another begins so: they are read one by one

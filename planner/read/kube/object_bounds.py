@@ -68,22 +68,24 @@ class ObjectReducer:
 
     def decode(self, written: str | bytes | Raw, group: str, kind: str) -> Tree | None:
         """The same of an object in JSON; None if it has to be reduced field by field."""
-        key = (group, kind)
-        if key not in self._decoders:
-            row = self._kinds.get(key)
+        sort = (group, kind)
+        if sort not in self._decoders:
+            row = self._kinds.get(sort)
             more = self._more.get(kind, "")
-            self._decoders[key] = _decoders(self._keys, f"{row.kept} {more}") if row else None
-        how = self._decoders[key]
+            self._decoders[sort] = _decoders(self._keys, f"{row.kept} {more}") if row else None
+        how = self._decoders[sort]
         if how is None:
             return None
         decode, parts = how
         try:
             found: Tree = decode(written)
+            read = self._read
             for name, fields in parts.items():
                 part = found.get(name, {})
                 for field, value in part.items():
                     if type(value) is Raw:
-                        part[field] = self._part(fields[field], bytes(value))
+                        key = (fields[field], bytes(value))
+                        part[field] = read[key] if key in read else self._part(*key)
                     elif type(value) is str and field not in _OWN and len(value) <= SHORT:
                         part[field] = intern(value)
         except REFUSED:
@@ -92,9 +94,6 @@ class ObjectReducer:
 
     def _part(self, decode: Decode, written: bytes) -> Any:  # noqa: ANN401
         """A list or an object; of those that are written alike one."""
-        key = (decode, written)
-        if key in self._read:
-            return self._read[key]
         found = decode(written)
         if found:
             found = self._shared(found)
@@ -102,7 +101,7 @@ class ObjectReducer:
         if self._written > MAX_WRITTEN:
             self._read.clear()
             self._written = len(written)
-        self._read[key] = found
+        self._read[decode, written] = found
         return found
 
     def _with_shared(self, found: Tree) -> Tree:

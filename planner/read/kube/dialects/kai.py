@@ -260,7 +260,8 @@ def gpu_groups(pod: KubeObject) -> tuple[Group, ...]:
     """Groups of fraction pods that a pod belongs to: each shares one GPU."""
     own, labels = "" if pod.namespace in RESERVATIONS else pod.namespace, pod.labels
     found = [labels[GPU_GROUP]] if labels.get(GPU_GROUP) else []
-    found += sorted(key[len(_GROUPS) :] for key in labels if key.startswith(_GROUPS))
+    if _GROUPS in " ".join(labels):  # of few pods
+        found += sorted(key[len(_GROUPS) :] for key in labels if key.startswith(_GROUPS))
     return tuple((own, group) for group in dict.fromkeys(found))
 
 

@@ -87,8 +87,10 @@ def _reserved(
     """By node the groups for which a pod there has a GPU, by a name that its kubelet counts."""
     found: dict[str, set[Group]] = {}
     for pod in pods:
-        node, groups = text(pod.tree, "spec", "nodeName"), group_shares(pod, systems)
-        if not (node and groups) or text(pod.tree, "status", "phase") in FINISHED:
+        if (node := text(pod.tree, "spec", "nodeName")) is None:
+            continue
+        groups = group_shares(pod, systems)
+        if not groups or text(pod.tree, "status", "phase") in FINISHED:
             continue
         if not names.isdisjoint(effective_requests(pod.tree)[0]):
             found.setdefault(node, set()).update(groups)
