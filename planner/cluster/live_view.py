@@ -184,20 +184,22 @@ def _key(tree: Tree) -> Key:
 def _holdings(pod: KubePod) -> dict[str, Any]:
     """What a pod holds, or would."""
     bound = pod.bound or text(pod.object.tree, "spec", "nodeName") is not None
+    part = pod.part
     return {
         "held_at": None if bound else pod.node,
         "gpus": pod.gpus,
         "requests": tuple(sorted(pod.requests.items())),
-        "indices": () if pod.part else pod.indices,
-        "shares": tuple(pod.shares) if pod.bound or pod.indices else (),
+        "indices": () if part else pod.indices,
+        "shares": tuple(pod.shares) if part and (pod.bound or pod.indices) else (),
         "made": tuple((one.index, one.slices) for one in pod.made) if pod.holds_room else (),
     }
 
 
 def _seen(tree: Tree, known: Known) -> dict[str, Any]:
     """A pod as its own object describes it, without what it holds."""
-    metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
-    gates = (text(one, "name") for one in objects(spec, "schedulingGates"))
+    metadata, spec = mapping(tree, "metadata"), mapping(tree, "spec")
+    status = mapping(tree, "status")
+    gates = [text(one, "name") for one in objects(spec, "schedulingGates")]
     return {
         "namespace": text(metadata, "namespace") or "",
         "name": text(metadata, "name") or "",
