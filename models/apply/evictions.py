@@ -222,7 +222,7 @@ def _evict(session: ApplySession, stop: PodStop) -> Steps[None]:
                     return
                 if (pod := session.pod(stop)) is not None:
                     # It goes, also if reading it again is refused or not answered.
-                    session.view.pods[stop.key] = replace(pod, terminating=True)
+                    session.view.pods[stop.key] = pod.but(terminating=True)
                 yield from session.read_pod(stop)
                 return
             case BlockedByBudget(message):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from models.apply.enforcer import PodBatch, Write, WritePlan
@@ -176,7 +176,7 @@ def _ungated(order: PodStart, classifier: PodClassifier) -> Write:
 
     def learn(view: ClusterView, answer: Done) -> None:
         seen = view.pods[order.key]
-        pod = answer.pod or replace(seen, gates=classifier.other_gates(seen))
+        pod = answer.pod or seen.but(gates=classifier.other_gates(seen))
         view.pods[pod.key] = pod
 
     return Write(

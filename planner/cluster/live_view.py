@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
@@ -124,12 +124,12 @@ class ClusterReader:
 
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """A known pod with everything that can change read again."""
-        found = replace(before, **_seen(tree, Known()))
+        found = before.but(**_seen(tree, Known()))
         start = self.records.starts.get(found.uid)
         if start is not None or before.start is not None:
             return found.meant(start)
         unbound = found.node is None and found.stays
-        return replace(found, held_at=before.held_at if unbound else None)
+        return found.but(held_at=before.held_at if unbound else None)
 
     def _objects(
         self,
@@ -168,7 +168,7 @@ class ClusterReader:
     def _pods(self, found: Objects) -> Iterator[LivePod]:
         known = Known()
         expected = requested_pods(found, self.settings, Remarks())
-        for pod in read_pods(found, self._read, self.settings, Remarks(), expected):
+        for pod in read_pods(found, self._read, self.settings, Remarks(), expected, held=True):
             made, seen = EXPECTED in pod.object.tree, _seen(pod.object.tree, known)
             yield LivePod(**seen, **_holdings(pod), start=pod.start, expected=made)
 

@@ -123,12 +123,12 @@ class World:
         """With what is meant with it, and the room it takes while it is not bound."""
         found = pod.meant(self.start(pod))
         if found.start is None and pod.node is None and pod.stays:
-            return replace(found, held_at=self.pins.get(pod.uid))
+            return found.but(held_at=self.pins.get(pod.uid))
         return found
 
     def change(self, key: Key, **more: object) -> None:
         """Whatever is written on a pod gives it a new version."""
-        self.pods[key] = replace(self.pods[key], version=str(self._tick()), **more)  # type: ignore[arg-type]
+        self.pods[key] = self.pods[key].but(version=str(self._tick()), **more)  # type: ignore[arg-type]
 
     def answer(self, request: req.Request) -> req.Event:
         self.log.append(request)

@@ -240,7 +240,7 @@ def test_a_yes_is_a_pod_or_a_success(body: Tree, event: req.Event | None) -> Non
 # ---- requests that go together
 
 SECOND = req.Ungate(
-    replace(ORDER, name="vit-1", uid="u-2"), replace(GATED, name="vit-1", uid="u-2", version="9")
+    replace(ORDER, name="vit-1", uid="u-2"), GATED.but(name="vit-1", uid="u-2", version="9")
 )
 BOTH = (WRITE, SECOND)
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from conftest import RunCli
@@ -112,6 +113,8 @@ def _plain(value: object) -> object:
         return (value.kind, value.namespace, value.name, value.uid, value.owner, value.created)
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
+    if isinstance(value, msgspec.Struct):
+        return [(name, _plain(getattr(value, name))) for name in value.__struct_fields__]
     if dataclasses.is_dataclass(value):
         return [(one.name, _plain(getattr(value, one.name))) for one in dataclasses.fields(value)]
     return value

@@ -60,16 +60,19 @@ def read_pods(
     policy: KubernetesPolicy,
     remarks: Remarks,
     expected: Sequence[KubeObject] = (),
+    *,
+    held: bool = False,
 ) -> list[KubePod]:
     """Every pod, sorted by namespace and name, with its holdings settled against all others.
 
-    ``expected``: pods that do not exist yet and are read like any others.
+    ``expected``: pods that do not exist yet and are read like any others. ``held``: of pods with a node only
+    what they hold there is read, not where else they may be or in which order they wait.
     """
     objects = [*found.of("Pod", ""), *expected]
-    reader = _Reader(found, nodes, policy, remarks)
+    reader = _Reader(found, nodes, policy, remarks, held=held)
     reader.reserved = _reserved(objects, frozenset(policy.gpu_resources), reader.systems)
     pods = [reader.read(one) for one in sorted(objects, key=lambda pod: (pod.namespace, pod.name))]
-    read_volumes(pods, found, policy, remarks)
+    read_volumes([pod for pod in pods if reader.reads_wishes(pod.object)], found, policy, remarks)
     settle_room(pods, found, reader.places.nodes, policy.other_schedulers, remarks)
     by_node: dict[str, list[Holding]] = {}
     for pod in pods:
@@ -118,8 +121,15 @@ class _Reader:
     """Everything of the input that a single pod is read against."""
 
     def __init__(
-        self, found: Objects, nodes: Sequence[KubeNode], policy: KubernetesPolicy, remarks: Remarks
+        self,
+        found: Objects,
+        nodes: Sequence[KubeNode],
+        policy: KubernetesPolicy,
+        remarks: Remarks,
+        *,
+        held: bool,
     ) -> None:
+        self.held = held
         self.places = Places(nodes)
         self.policy = policy
         self.remarks = remarks
@@ -138,8 +148,9 @@ class _Reader:
     def read(self, object_: KubeObject) -> KubePod:
         """The pod read by itself, with what it claims to hold."""
         template, claimed = self._template(object_), self.claims.of(object_)
-        pod = KubePod(object_, fabric=claimed.fabric)
-        self.constraints.read(pod, None)
+        pod, wishes = KubePod(object_, fabric=claimed.fabric), self.reads_wishes(object_)
+        if wishes:
+            self.constraints.read(pod, None)
         read_placement(pod, claimed, self.places, self.policy, self.remarks)
         pod.made = tuple(claimed.made) if pod.node == claimed.node else ()
         node = self.places.nodes.get(pod.node or "")
@@ -155,7 +166,7 @@ class _Reader:
         if template.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
             self.remarks.add(pod.subject, what)
-        if pod.start is not None:  # without what a run added to pin it
+        if wishes and pod.start is not None:  # without what a run added to pin it
             self.constraints.read(pod, node)
         if pod.node is None and selects_parts(pod.selector, pod.affinity):
             ask = ask.in_parts()
@@ -172,9 +183,13 @@ class _Reader:
             pod.gpus or ask.shares or ask.by or claimed or claimed.part or claimed.instances
         ) or any(map(is_about_gpus, template.amounts))
         pod.indices = None if pod.gpus else ()
-        pod.unsupported = self._unsupported(pod, template, ask, claimed)
-        pod.priority = self.priorities.of(object_, self.remarks)
+        if wishes:
+            pod.unsupported = self._unsupported(pod, template, ask, claimed)
+            pod.priority = self.priorities.of(object_, self.remarks)
         return pod
+
+    def reads_wishes(self, pod: KubeObject) -> bool:
+        return not self.held or text(pod.tree, "spec", "nodeName") is None
 
     def _template(self, object_: KubeObject) -> _Template:
         spec, status = mapping(object_.tree, "spec"), mapping(object_.tree, "status")
