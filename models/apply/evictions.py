@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from msgspec import structs
+
 from models.apply.live_state import ClusterView, LivePod, pods_on, shortages
 from models.apply.notes import EvictNote
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStop, Resize
@@ -222,7 +224,7 @@ def _evict(session: ApplySession, stop: PodStop) -> Steps[None]:
                     return
                 if (pod := session.pod(stop)) is not None:
                     # It goes, also if reading it again is refused or not answered.
-                    session.view.pods[stop.key] = pod.but(terminating=True)
+                    session.view.pods[stop.key] = structs.replace(pod, terminating=True)
                 yield from session.read_pod(stop)
                 return
             case BlockedByBudget(message):

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from models.apply.enforcer import PodBatch, Write, WritePlan
 from models.apply.live_state import (
     STARTED,
@@ -176,7 +178,7 @@ def _ungated(order: PodStart, classifier: PodClassifier) -> Write:
 
     def learn(view: ClusterView, answer: Done) -> None:
         seen = view.pods[order.key]
-        pod = answer.pod or seen.but(gates=classifier.other_gates(seen))
+        pod = answer.pod or structs.replace(seen, gates=classifier.other_gates(seen))
         view.pods[pod.key] = pod
 
     return Write(

@@ -10,19 +10,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from models.apply.notes import RunNotes
 from models.apply.placement_requests import LiveRequest
-from models.apply.plan_actions import Key, PodStart, PodStop
+from models.apply.plan_actions import Key, Named, PodStart, PodStop
 from models.apply.records import RecordKey, StartRecord
 from models.documents.gang import Toleration
 from models.instance.disruption_budgets import DisruptionBudgets
 
 
-class LivePod(Struct, frozen=True):
+class LivePod(Named, frozen=True):
     """One live pod.
 
     ``version``: metadata.resourceVersion. ``node``: spec.nodeName. ``held_at``: the node whose room an
@@ -35,8 +34,6 @@ class LivePod(Struct, frozen=True):
     made once a request is answered.
     """
 
-    namespace: str
-    name: str
     uid: str
     version: str
     node: str | None = None
@@ -58,16 +55,6 @@ class LivePod(Struct, frozen=True):
     tolerations: tuple[Toleration, ...] | None = None
     expected: bool = False
 
-    @property
-    def key(self) -> Key:
-        return (self.namespace, self.name)
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-    def but(self, **changed: Any) -> LivePod:  # noqa: ANN401  # whatever the fields have
-        return structs.replace(self, **changed)
-
     def carries(self, plan: str) -> bool:
         """Whether this plan means to start it, or has."""
         return self.start is not None and self.start.plan == plan
@@ -79,7 +66,9 @@ class LivePod(Struct, frozen=True):
         if start is not None:
             node, gpus = start.pod.node, start.pod.gpus
             indices = indices if gpus is None else gpus
-        return self.but(start=start, held_at=node if unbound else None, indices=indices)
+        return structs.replace(
+            self, start=start, held_at=node if unbound else None, indices=indices
+        )
 
     @property
     def stays(self) -> bool:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import structs
+
 from models.apply.enforcer import PodBatch, Write, WritePlan
 from models.apply.live_state import ClusterView, PodState, pod_of, pods_on, usage
 from models.apply.placement_requests import (
@@ -273,7 +275,7 @@ def answered(
         )
         for order in pods:
             pod = view.pods[order.key]
-            view.pods[order.key] = pod.but(gates=(), held_at=order.node)
+            view.pods[order.key] = structs.replace(pod, gates=(), held_at=order.node)
         expected = (one for one in view.pods.values() if one.expected and before.keeps_nodes)
         for key in [one.key for one in expected if request_of(one.uid) == before.uid]:
             view.pods.pop(key)  # the room that was kept for its pods is free again

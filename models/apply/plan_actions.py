@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from models.apply.placement_requests import MODE, request_of
 from models.apply.terms import Terms
 from models.documents.base import made
@@ -121,8 +123,7 @@ Key = tuple[str, str]
 """(namespace, name) of a pod or a gang."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     namespace: str
     name: str
 
@@ -134,8 +135,7 @@ class Named:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class PodStart(Named):
+class PodStart(Named, frozen=True):
     """A pod to start on ``node``. ``gpus``: ascending indices; None if the node chooses.
 
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
@@ -162,8 +162,7 @@ class PodStart(Named):
         return (*self.shares, *(gpu for _, gpu, _ in self.instances))
 
 
-@dataclass(frozen=True, slots=True)
-class PodStop(Named):
+class PodStop(Named, frozen=True):
     """A running pod to evict: its gang is stopped, shrinks or moves."""
 
     uid: str
@@ -173,8 +172,7 @@ class PodStop(Named):
     gpu_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(Struct, frozen=True):
     """A role whose controller is to have ``after`` pods in place of ``before``, those that wait included."""
 
     role: str
@@ -182,8 +180,7 @@ class Resize:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class GangActions(Named):
+class GangActions(Named, frozen=True):
     """What the plan does with one gang.
 
     ``decision``: place, complete, move, resize or preempt (keep and wait order nothing).

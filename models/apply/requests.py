@@ -63,8 +63,7 @@ class AllocateDevices:
     seen: LivePod
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseDevices(Named):
+class ReleaseDevices(Named, frozen=True):
     """Take back the devices of a pod that has not started; idempotent."""
 
 
@@ -98,8 +97,7 @@ class AnswerRequest:
     details: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPod(Named):
+class ReadPod(Named, frozen=True):
     """Read one pod. Answered with Done, Gone, Denied or NoAnswer."""
 
 

@@ -7,7 +7,9 @@ concerns; wherever a run is cut off, the next one reaches the same end.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from models.apply.enforcer import PodBatch
 from models.apply.evictions import make_room, remaining, resize, victims

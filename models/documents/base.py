@@ -237,7 +237,7 @@ K = TypeVar("K")
 
 
 def made(kind: type[T], *sources: object, **different: object) -> T:
-    """A dataclass with the attributes that have its fields' names, each of the first source that has it.
+    """A dataclass or struct with the attributes named as its fields, each of the first source that has it.
 
     The inverse of ``Document.of``: maps become sorted pairs. ``different``: other values.
     """
@@ -261,7 +261,8 @@ def _shares(wanted: tuple[Any, ...], sources: tuple[type, ...]) -> tuple[list[st
     ``wanted``: the type, and its other fields. Raises TypeError for a field that none has.
     """
     kind, *different = wanted
-    left, names, getters = {field.name for field in fields(kind)}.difference(different), [], []
+    every = getattr(kind, "__struct_fields__", None) or [field.name for field in fields(kind)]
+    left, names, getters = set(every).difference(different), [], []
     for source in sources:
         has = getattr(source, "model_fields", getattr(source, "__dataclass_fields__", ()))
         own = sorted(name for name in left if name in has or hasattr(source, name))

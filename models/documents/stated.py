@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from msgspec import Struct
+
 from models.documents.reason import CODES
 
 WHYS = {
@@ -132,8 +134,7 @@ resources are."""
 _REASONS = "spec.gangs[].reason"
 
 
-@dataclass(frozen=True, slots=True)
-class Unchecked:
+class Unchecked(Struct, frozen=True):
     """A field that a plan states and ``verify`` does not check, or not wholly. ``codes``: of reasons."""
 
     field: str

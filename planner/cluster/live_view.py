@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import structs
+
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
@@ -124,12 +126,12 @@ class ClusterReader:
 
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """A known pod with everything that can change read again."""
-        found = before.but(**_seen(tree, Known()))
+        found = structs.replace(before, **_seen(tree, Known()))
         start = self.records.starts.get(found.uid)
         if start is not None or before.start is not None:
             return found.meant(start)
         unbound = found.node is None and found.stays
-        return found.but(held_at=before.held_at if unbound else None)
+        return structs.replace(found, held_at=before.held_at if unbound else None)
 
     def _objects(
         self,

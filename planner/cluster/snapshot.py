@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from models.apply.records import StartRecord
 from planner.atomic_files import cannot_write, sync_folder
@@ -107,14 +107,13 @@ class LiveLists:
             one.gather(gatherer)
 
 
-@dataclass(slots=True)
-class _LiveList:
+class _LiveList(Struct):
     kind: Kind
     api_version: str
     request: SnapshotRequest
     read: Callable[[Raw], Listed | None] = lambda _: None
     begun: bool = False
-    trees: list[Listed] = field(default_factory=list)
+    trees: list[Listed] = []
 
     @property
     def items(self) -> int:
@@ -146,16 +145,15 @@ class _LiveList:
         gatherer.add(header, THE_CLUSTER)
 
 
-@dataclass(slots=True)
-class Recorded:
+class Recorded(Struct):
     """``counts``: objects of each resource. ``cluster``: its uid.
 
     ``forbidden``: missing rights, and each without its place.
     """
 
-    counts: dict[str, int] = field(default_factory=dict)
-    absent: list[Kind] = field(default_factory=list)
-    forbidden: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = {}
+    absent: list[Kind] = []
+    forbidden: dict[str, str] = {}
     cluster: str | None = None
     restarts: int = 0
     bytes: int = 0
@@ -321,8 +319,7 @@ def _required(
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-@dataclass(slots=True)
-class ListFile:
+class ListFile(Struct):
     """One file, written as the items of a list arrive."""
 
     _stream: BinaryIO

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from models.documents.base import FieldError, Path, made, similar, suggestion, within
 from models.documents.cluster import ClusterDocument, Level, NodeDocument
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
 ClusterEntry = Entry[ClusterDocument]
 
 
-@dataclass(slots=True)
-class ClusterInput:
+class ClusterInput(Struct):
     """Every Cluster, found ones first; gangs and queues of other systems; the catalogue and inferred models.
 
     ``base``, ``made``: the cluster and the gangs of Kubernetes, as an instance has them.
@@ -46,13 +47,13 @@ class ClusterInput:
 
     clusters: list[ClusterEntry]
     find: FindModel
-    gangs: list[Entry[GangDocument]] = field(default_factory=list)
+    gangs: list[Entry[GangDocument]] = []
     found: str | None = None
     levels_policy: Callable[[], str] | None = None
     topology: SlurmTopology | None = None
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = {}
     schedulers: frozenset[str] = frozenset()
-    queues: list[Entry[QueueDocument]] = field(default_factory=list)
+    queues: list[Entry[QueueDocument]] = []
     now: int | None = None
     base: Cluster | None = None
     made: Sequence[Gang] = ()
@@ -74,14 +75,13 @@ def no_model(_: str) -> ServerModel | None:
     return None
 
 
-@dataclass(slots=True)
-class ServerModels:
+class ServerModels(Struct):
     """Inline server models, then those of ``find``, the catalogue."""
 
     find: FindModel
-    inline: dict[str, ServerModel] = field(default_factory=dict)
+    inline: dict[str, ServerModel] = {}
     incomplete: bool = False
-    found: dict[str, ServerModel | None] = field(default_factory=dict)
+    found: dict[str, ServerModel | None] = {}
 
     def add(self, entry: Entry[ClusterDocument]) -> None:
         """Register the inline models of a Cluster; report those that clash."""
@@ -134,12 +134,11 @@ class ServerModels:
 Place = tuple[Entry[ClusterDocument], int]
 
 
-@dataclass(slots=True)
-class MergedCluster:
+class MergedCluster(Struct):
     """The merged cluster, and the place of each node that a document states: entry and position."""
 
     cluster: Cluster
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, Place] = {}
 
     def names_model(self, node: str) -> bool:
         """Whether the document of a node names a server model, known or not."""

@@ -6,11 +6,12 @@ remark if there are Kubernetes objects, whose folders hold other files too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import msgspec
+from msgspec import Struct
 from pydantic import BaseModel
 
 from models.documents.base import API_VERSION, Path, Read, suggestion
@@ -98,8 +99,7 @@ MAX_WAITING = 20_000
 """Most items that do not say what they are in a list that says it after them."""
 
 
-@dataclass(slots=True)
-class Documents:
+class Documents(Struct):
     """Every typed document.
 
     ``topologies``: files of Slurm, ``slurm``: what its commands wrote;
@@ -107,17 +107,17 @@ class Documents:
     """
 
     findings: Findings
-    clusters: list[Entry[ClusterDocument]] = field(default_factory=list)
-    gangs: list[Entry[GangDocument]] = field(default_factory=list)
-    policies: list[Entry[PolicyDocument]] = field(default_factory=list)
-    queues: list[Entry[QueueDocument]] = field(default_factory=list)
-    remarks: Remarks = field(default_factory=Remarks)
-    topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
-    hived: list[tuple[Source, Tree]] = field(default_factory=list)
+    clusters: list[Entry[ClusterDocument]] = []
+    gangs: list[Entry[GangDocument]] = []
+    policies: list[Entry[PolicyDocument]] = []
+    queues: list[Entry[QueueDocument]] = []
+    remarks: Remarks = msgspec.field(default_factory=Remarks)
+    topologies: list[tuple[Source, SlurmTopology]] = []
+    hived: list[tuple[Source, Tree]] = []
     slurm: SlurmState | None = None
-    unrecognised: list[tuple[str, Finding]] = field(default_factory=list)
+    unrecognised: list[tuple[str, Finding]] = []
     _gatherer: Gatherer | None = None
-    _known: Read = field(default_factory=dict)
+    _known: Read = {}
 
     @property
     def gatherer(self) -> Gatherer:

@@ -7,8 +7,11 @@ at most 20. Remarks never stop a reading; equal ones are merged and name their f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NoReturn
+
+import msgspec
+from msgspec import Struct
 
 from models.documents.base import Path
 from models.units import shortened, shown_of
@@ -30,8 +33,7 @@ _SHOWN_CHARACTERS = 80
 """Fewer subjects are shown where their names are long, but always one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """``subject``: the object, as ``Pod team-a/vit-3``; ``what``: the problem and how it was handled."""
 
     subject: str
@@ -39,13 +41,12 @@ class Remark:
     hint: str | None = None
 
 
-@dataclass(slots=True)
-class Remarks:
+class Remarks(Struct):
     """Every remark of one reading, in order."""
 
-    all: list[Remark] = field(default_factory=list)
+    all: list[Remark] = []
     left_out: int = 0
-    alike: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    alike: Counter[tuple[str, str | None]] = msgspec.field(default_factory=Counter)
 
     def add(self, subject: str, what: str, hint: str | None = None) -> None:
         """Add a remark, printable and bounded."""
@@ -101,8 +102,7 @@ MAX_GATHERED = 2_000
 """Most faults kept; 20 are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A fault at a path of a source; ``at_key``: its place is the field's name."""
 
     source: Source
@@ -112,12 +112,11 @@ class Finding:
     at_key: bool = False
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """Every fault so far."""
 
-    placed: list[Fault] = field(default_factory=list)
-    unplaced: list[Finding] = field(default_factory=list)
+    placed: list[Fault] = []
+    unplaced: list[Finding] = []
 
     def __bool__(self) -> bool:
         return bool(self.placed or self.unplaced)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -42,9 +43,6 @@ MAX_ITEM_MARKS = 1_000_000
 
 MAX_JSON_MARKS = 8_000_000
 """Most brackets and commas of one document of a long text, counted before any value is built."""
-
-_LONGEST_BEGINNING = 256
-"""Most bytes from the end of an item to the first colon of the next, where items are passed over together."""
 
 MAX_BLANK = 2**20
 """Most blanks between two values."""
@@ -158,8 +156,7 @@ class _JsonItems:
             self._next()
             if self._fresh and number:
                 self._find_sound(self.data[ended : self.data.find(b":", self.at) + 1])
-            if not self._sound:
-                self._forget()
+            self._forget()
             start, self._wide = self.at, False
             sound = bytes(self._sound.pop() if self._sound else self._sound_value(item=True) or b"")
             if sound and self._take(header, sound):
@@ -178,12 +175,10 @@ class _JsonItems:
         """
         self._fresh = False
         end = self.data.rfind(beginning, self.at)
-        if 0 < len(beginning) <= _LONGEST_BEGINNING and end > 0:
-            try:
-                listed = b"".join((b"[", memoryview(self.data)[self.at : end], b"]"))
-                self._sound = msgspec.json.decode(listed, type=list[msgspec.Raw])[::-1]
-            except (msgspec.DecodeError, RecursionError):
-                pass  # one is odd, or the last part of another begins so: they are read one by one
+        # One is odd, or a part of the last begins so: they are read one by one.
+        with suppress(msgspec.DecodeError, RecursionError):
+            listed = b"[%b]" % self.data[self.at : end]
+            self._sound = msgspec.json.decode(listed, type=list[msgspec.Raw])[::-1]
 
     def _item(self, tree: object, oddities: tuple[str, ...], start: int, path: Path) -> Item:
         end = self.at
@@ -225,9 +220,8 @@ class _JsonItems:
                 return whole
 
     def _beyond(self) -> bool:
-        if len(self.data) - self.at > MAX_OBJECT:
-            return True
-        return sum(self.data.count(mark, self.at) for mark in (b",", b"[", b"{")) > MAX_ITEM_MARKS
+        marks = sum(self.data.count(mark, self.at) for mark in (b",", b"[", b"{"))
+        return len(self.data) - self.at > MAX_OBJECT or marks > MAX_ITEM_MARKS
 
     def _value(self) -> tuple[Any, tuple[str, ...]]:
         return self._read_value(self._sound_value(item=False) or b"")

@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from models.documents.base import MAX_FIELDS, Path
 from models.units import shown
@@ -49,16 +49,14 @@ _JSON_START = re.compile(r"\s*[\[{]")
 _SURELY_JSON = re.compile(r'\s*[\[{]\s*["\[{\]}]')
 
 
-@dataclass(slots=True)
-class Parsed:
+class Parsed(Struct):
     """The documents of a text and the faults of its form."""
 
-    documents: list[object] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    documents: list[object] = []
+    faults: list[Fault] = []
 
 
-@dataclass(slots=True, eq=False)
-class Item:
+class Item(Struct, eq=False):
     """One document, or an item of a list that is one. Valid until the next is asked for.
 
     ``path``: in the documents of the text. ``part``: makes the source that the path starts in.

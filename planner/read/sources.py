@@ -16,10 +16,12 @@ import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from planner.errors import Fault, InputError, MissingPathError
 
@@ -44,8 +46,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 Format = Literal["json", "yaml", "either"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class Source(Struct, frozen=True, eq=False):
     """One text and its name in messages. ``named``: the user named the file, not its folder.
 
     ``rest``: what follows ``text`` in a long file, a piece at a time and only once; it raises

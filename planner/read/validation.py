@@ -6,10 +6,10 @@ import re
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 
 from models.documents.base import Data, FieldError, Path, Read, fields_of, suggestion
@@ -149,8 +149,7 @@ def _arms(kind: Any) -> Iterator[Any]:  # noqa: ANN401
 D = TypeVar("D", bound=BaseModel)
 
 
-@dataclass(slots=True)
-class Entry(Generic[D]):
+class Entry(Struct, Generic[D]):
     """A typed document and where it came from."""
 
     source: Source

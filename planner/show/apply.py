@@ -9,9 +9,11 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from msgspec.structs import asdict, replace
 
 from models.apply.evictions import to_evict, victims
 from models.apply.live_state import ClusterView, PodState

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from models.apply import requests as req
 from models.apply.gate_and_pin import HOSTNAME
@@ -123,12 +124,12 @@ class World:
         """With what is meant with it, and the room it takes while it is not bound."""
         found = pod.meant(self.start(pod))
         if found.start is None and pod.node is None and pod.stays:
-            return found.but(held_at=self.pins.get(pod.uid))
+            return structs.replace(found, held_at=self.pins.get(pod.uid))
         return found
 
     def change(self, key: Key, **more: object) -> None:
         """Whatever is written on a pod gives it a new version."""
-        self.pods[key] = self.pods[key].but(version=str(self._tick()), **more)  # type: ignore[arg-type]
+        self.pods[key] = structs.replace(self.pods[key], version=str(self._tick()), **more)  # type: ignore[arg-type]
 
     def answer(self, request: req.Request) -> req.Event:
         self.log.append(request)
@@ -502,7 +503,7 @@ def crowded() -> tuple[World, PlanActions]:
 def chain() -> tuple[World, PlanActions]:
     """``crowded``, but x comes first, and u, which the plan stops, fills n3, to where m moves."""
     world, plan = crowded()
-    gangs = (replace(one, priority=9 * (one.name == "x")) for one in plan.gangs)
+    gangs = (structs.replace(one, priority=9 * (one.name == "x")) for one in plan.gangs)
     return world, orders(world, *gangs, stopped("u", running(world, "u", 8, "n3")))
 
 

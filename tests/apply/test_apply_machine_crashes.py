@@ -15,6 +15,7 @@ import pytest
 from effort import examples, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from models.apply import requests as req
 from models.apply.plan_actions import GangActions, Key, PlanActions
@@ -161,7 +162,9 @@ def three(backend: str) -> tuple[sim.World, PlanActions]:
     """Three gangs of three pods with 4 GPUs, two a node, that the node chooses; n5 stays free."""
     world, plan = sim.gangs_of((3, 3, 3), backend, spare=1)
     open_ = [
-        replace(one, starts=tuple(replace(order, gpus=None) for order in one.starts))
+        structs.replace(
+            one, starts=tuple(structs.replace(order, gpus=None) for order in one.starts)
+        )
         for one in plan.gangs
     ]
     return world, replace(plan, gangs=tuple(open_))

@@ -12,6 +12,7 @@ from dataclasses import replace
 import apply_world as sim
 import pytest
 from effort import examples, spread
+from msgspec import structs
 
 from models.apply import requests as req
 from models.apply.evictions import withheld_by_budgets
@@ -103,7 +104,7 @@ def growing_set() -> tuple[sim.World, PlanActions]:
     world = sim.world_of(1, controller=creates)
     world.nodes["n0"] = replace(world.nodes["n0"], gpus=16)
     e = world.pod("e-0", 4, mode="none", node="n0", owner="set")
-    more = [replace(sim.order_for(e, "n0"), name=f"e-{i}", uid="", index=i) for i in (1, 2)]
+    more = [structs.replace(sim.order_for(e, "n0"), name=f"e-{i}", uid="", index=i) for i in (1, 2)]
     grow = sim.gang(
         "e", more, "resize", resizes=(Resize("worker", 1, 3),),
         members=(("worker", e.key),), known=frozenset({e.uid}),
@@ -133,7 +134,7 @@ def test_a_pod_that_is_there_already_is_none_of_the_new_ones() -> None:
     world, plan = growing_set()
     waits = world.pod("e-a", 4, owner="set")
     (grow,) = plan.gangs
-    plan = replace(plan, gangs=(replace(grow, known=grow.known | {waits.uid}),))
+    plan = replace(plan, gangs=(structs.replace(grow, known=grow.known | {waits.uid}),))
     found = sim.apply(world, plan).one
     assert (found.outcome, set(sim.bound(world))) == (req.Outcome.resized, {"e-0"})
     assert found.why.startswith("its controller has created 1 of 2 pods")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from apply_world import OTHER_PLAN, World, gang, order_for, orders, stopped, world_of
+from msgspec import structs
 
 from models.apply.plan_actions import NodeAssumptions, PlanActions
 from models.apply.records import PodPlace, StartRecord
@@ -49,7 +50,7 @@ def test_what_changed_since_is_reported_if_it_matters(case: dict[str, Any]) -> N
         )
     if "beside" in case:
         starts = (*plan.gangs[0].starts, order_for(world.pod("a-1", 0), "n0", ()))
-        plan = replace(plan, gangs=(replace(plan.gangs[0], starts=starts),))
+        plan = replace(plan, gangs=(structs.replace(plan.gangs[0], starts=starts),))
     if case.get("pod", ()) is None:
         world.pods.clear()
     elif pod := case.get("pod"):

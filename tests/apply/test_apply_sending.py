@@ -16,6 +16,7 @@ import yaml
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
 from apply_runs import refusing
+from msgspec import structs
 
 from models.apply import requests as req
 from models.apply.live_state import LivePod
@@ -240,7 +241,8 @@ def test_a_yes_is_a_pod_or_a_success(body: Tree, event: req.Event | None) -> Non
 # ---- requests that go together
 
 SECOND = req.Ungate(
-    replace(ORDER, name="vit-1", uid="u-2"), GATED.but(name="vit-1", uid="u-2", version="9")
+    structs.replace(ORDER, name="vit-1", uid="u-2"),
+    structs.replace(GATED, name="vit-1", uid="u-2", version="9"),
 )
 BOTH = (WRITE, SECOND)
 
@@ -274,7 +276,7 @@ def test_a_dry_run_writes_nothing_and_shows_no_pod() -> None:
 
 
 def test_a_name_that_is_none_spoils_no_other() -> None:
-    odd = req.Ungate(replace(ORDER, name=".."), GATED)
+    odd = req.Ungate(structs.replace(ORDER, name=".."), GATED)
     wire = Script()
     event = sender(wire).answer(req.RequestGroup((odd, BOTH[0])))
     assert isinstance(event, req.EventGroup)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec import structs
 
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop, Resize
 from planner.cluster.rights import (
@@ -94,7 +95,7 @@ def test_evicting_is_needed_only_where_pods_go_and_it_is_allowed() -> None:
 
 
 def test_scales_are_set_only_where_a_gang_is_resized_and_evicting_is_allowed() -> None:
-    resize = replace(PLACE, decision="resize", resizes=(Resize("worker", 4, 2),))
+    resize = structs.replace(PLACE, decision="resize", resizes=(Resize("worker", 4, 2),))
     assert _worded(resize) == _worded(PLACE)
     assert _worded(PLACE, evictions=True) == _worded(PLACE)
     extra = [one for one in _worded(resize, evictions=True) if "apps" in one]
@@ -120,7 +121,7 @@ def test_reading_asks_only_for_groups_that_are_served() -> None:
 
 def test_the_roles_to_bind_are_named_with_their_namespaces() -> None:
     rights = plan_rights(
-        _orders(PLACE, replace(PLACE, namespace="b")),
+        _orders(PLACE, structs.replace(PLACE, namespace="b")),
         lock_namespace="l",
         evictions=False,
         backend="dra",

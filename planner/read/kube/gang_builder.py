@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
 
 from models.documents.gang import (
     MAX_GPUS_A_POD,
@@ -73,8 +75,7 @@ BEYOND_SHARE = (
 )
 
 
-@dataclass(slots=True)
-class GangBuilder:
+class GangBuilder(Struct):
     """Makes gangs of the instance.
 
     ``nodes``: of the instance, by name their numbers. ``partial``: see ``partial_gpu_names``; roles that
@@ -88,14 +89,14 @@ class GangBuilder:
     policy: KubernetesPolicy
     partial: Collection[str]
     marks: Sequence[Mark]
-    budgets: DisruptionBudgets = field(default_factory=DisruptionBudgets)
-    named: dict[tuple[str, str], int] = field(default_factory=dict)
-    _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    _named: dict[KubeGang, str] = field(default_factory=dict)
-    _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    _uids: set[str] = field(default_factory=set)
-    _once: Known = field(default_factory=Known)
-    _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
+    budgets: DisruptionBudgets = msgspec.field(default_factory=DisruptionBudgets)
+    named: dict[tuple[str, str], int] = {}
+    _names: dict[str, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
+    _named: dict[KubeGang, str] = {}
+    _pod_names: dict[str, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
+    _uids: set[str] = set()
+    _once: Known = msgspec.field(default_factory=Known)
+    _equal: dict[SharedAffinity, SharedAffinity] = {}
 
     def gang(self, gang: KubeGang) -> Gang:
         """What the instance has of a gang."""

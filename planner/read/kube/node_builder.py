@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from models.documents.cluster import HOSTNAME_LABEL, MigGpus, Taint
 from models.gpu_shares import part_of
@@ -64,8 +66,7 @@ def assumed_gpu_labels(vendor: str, partial: Collection[str]) -> dict[str, str]:
     return gpu_labels(names, partial)
 
 
-@dataclass(slots=True)
-class Use:
+class Use(Struct):
     """What pods use of one node.
 
     ``resources``, ``pods``, ``lost_gpus``: by pods of no gang; ``resources`` also holds what a pod of a
@@ -76,14 +77,14 @@ class Use:
     were not made for them.
     """
 
-    resources: Counter[str] = field(default_factory=Counter)
-    lasting: Counter[str] = field(default_factory=Counter)
-    in_gangs: Counter[str] = field(default_factory=Counter)
+    resources: Counter[str] = msgspec.field(default_factory=Counter)
+    lasting: Counter[str] = msgspec.field(default_factory=Counter)
+    in_gangs: Counter[str] = msgspec.field(default_factory=Counter)
     pods: int = 0
     gang_gpus: int = 0
     lost_gpus: int = 0
-    made: dict[int, list[Device]] = field(default_factory=dict)
-    closed: set[int] = field(default_factory=set)
+    made: dict[int, list[Device]] = {}
+    closed: set[int] = set()
     hidden: bool = False
 
     def add_made(self, pod: KubePod, counted: Mapping[str, int]) -> None:
@@ -154,8 +155,7 @@ def node_uses(
     return found
 
 
-@dataclass(slots=True)
-class NodeBuilder:
+class NodeBuilder(Struct):
     """Makes nodes of the instance.
 
     ``keys``: label keys that some selector uses; other labels are left out. ``requested``: resources
@@ -173,7 +173,7 @@ class NodeBuilder:
     marks: Sequence[Mark]
     remarks: Remarks
     failures: bool = False
-    joined: set[str] = field(default_factory=set)
+    joined: set[str] = set()
 
     def node(self, node: KubeNode, use: Use, remarks: Remarks) -> Node:
         """What the instance has of a node. ``remarks``: on its server model."""

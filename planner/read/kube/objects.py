@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Struct
 
 from models.units import shown
 from planner.read.findings import Remarks
@@ -29,8 +31,7 @@ def typed_list(tree: Tree) -> list[object] | None:
 PAST_BOUNDS = "more than one object may have; what is past the bound is left out"
 
 
-@dataclass(slots=True)
-class Gatherer:
+class Gatherer(Struct):
     """Collects the objects of one input. A pod without a name counts, for it may hold GPUs.
 
     ``reducer``: what is kept of each; None: all. Finished pods that belong to nothing are dropped.
@@ -40,9 +41,9 @@ class Gatherer:
     remarks: Remarks
     reducer: ObjectReducer | None = None
     made: dict[int, tuple[Tree, KubeObject]] | None = None
-    objects: Objects = field(default_factory=Objects)
+    objects: Objects = msgspec.field(default_factory=Objects)
     unnamed: int = 0
-    affinities: AffinityStore = field(default_factory=AffinityStore)
+    affinities: AffinityStore = msgspec.field(default_factory=AffinityStore)
 
     def add(
         self, tree: Tree, where: str, oddities: Sequence[str] = (), *, listed: bool = False

@@ -7,8 +7,9 @@ said more loosely. A rule about pods outside of its gang holds the gang.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import cast
+
+from msgspec import Struct
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import MAX_NEAR, NodeExpression
@@ -59,8 +60,7 @@ TOO_MANY = (
 OTHER_NODES = "that counts pods on nodes where its own may not be"
 
 
-@dataclass(slots=True)
-class RoleRule:
+class RoleRule(Struct):
     """A rule of a role. ``roles``: numbers of those in its gang that it is about; ``least``: minDomains."""
 
     stated: PodRule
@@ -69,8 +69,7 @@ class RoleRule:
     least: int
 
 
-@dataclass(slots=True, eq=False)
-class RuledRole:
+class RuledRole(Struct, eq=False):
     """A role with what is read of its rules. ``number``: in its gang. ``problems``: why its gang is held.
 
     ``keys``: labels that its nodes must have.
@@ -79,9 +78,9 @@ class RuledRole:
     gang: KubeGang
     number: int
     model: KubePod
-    rules: list[RoleRule] = field(default_factory=list)
-    keys: dict[str, None] = field(default_factory=dict)
-    problems: dict[str, None] = field(default_factory=dict)
+    rules: list[RoleRule] = []
+    keys: dict[str, None] = {}
+    problems: dict[str, None] = {}
 
     @property
     def role(self) -> KubeRole:

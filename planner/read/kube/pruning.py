@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 Tree = dict[str, Any]
 Prune = Callable[[Any], Any]
@@ -60,8 +62,7 @@ TYPES: dict[str, tuple[int, re.Pattern[str] | None]] = {
 """Of each type of the table the longest text, and the form that a recorded one has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """``shape``: "[]" a list, "[+]" one that grows with the cluster, "[*]" a map with any keys, of ``of``.
 
     ``of``: a type, or the fields of an object.

@@ -7,11 +7,12 @@ keeps its name, unless an earlier system has one of that name; a Queue document 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from models.documents.base import document_tree, suggestion
 from models.documents.gang import NODE_NAME, NodeExpression
@@ -57,8 +58,7 @@ Key = tuple[str, str]
 """(dialect, key of a queue)"""
 
 
-@dataclass(slots=True)
-class Quotas:
+class Quotas(Struct):
     """The queues of other systems, with their names in the plan. ``own``: names of Queue documents.
 
     ``replaced``: by these. ``aliases``: in the plan, of queues that are not in it and whose names are taken.
@@ -66,9 +66,9 @@ class Quotas:
 
     sources: QuotaSources
     own: frozenset[str]
-    quotas: dict[Key, Quota] = field(default_factory=dict)
-    replaced: set[Key] = field(default_factory=set)
-    aliases: dict[str, str] = field(default_factory=dict)
+    quotas: dict[Key, Quota] = {}
+    replaced: set[Key] = set()
+    aliases: dict[str, str] = {}
 
     def documents(self) -> list[QueueDocument]:
         """A Queue each, but for those that Queue documents replace."""

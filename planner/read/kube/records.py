@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -113,17 +112,16 @@ class ControllerKey(NamedTuple):
 _MAX_OWNERS = 8
 
 
-@dataclass(slots=True)
-class Objects:
+class Objects(Struct):
     """Every object of the input. Of two objects of one kind and name the first counts.
 
     ``lists``: kinds of which a list was read.
     """
 
-    by_kind: dict[str, list[KubeObject]] = field(default_factory=dict)
-    index: dict[Key, KubeObject] = field(default_factory=dict)
-    lists: set[str] = field(default_factory=set)
-    derived: dict[object, object] = field(default_factory=dict)
+    by_kind: dict[str, list[KubeObject]] = {}
+    index: dict[Key, KubeObject] = {}
+    lists: set[str] = set()
+    derived: dict[object, object] = {}
 
     def __bool__(self) -> bool:
         return bool(self.by_kind)
@@ -184,8 +182,7 @@ def once(derive: Callable[[Objects], Derived]) -> Callable[[Objects], Derived]:
     return known
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """One GPU of a node in a ResourceSlice, or a MIG instance of one: then it has a ``profile``.
 
     ``index``: of the GPU, as nvidia-smi counts. ``slices``: of its memory, as a mask, where other devices may
@@ -206,8 +203,7 @@ class Device:
         return (self.slices & -self.slices).bit_length() - 1
 
 
-@dataclass(frozen=True, slots=True)
-class MigKind:
+class MigKind(Struct, frozen=True):
     """A profile that a card in MIG mode can have. ``places``: start and size in memory slices."""
 
     profile: str
@@ -409,8 +405,7 @@ class Holding(Struct):
     reserves: tuple[Group, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LevelAsk:
+class LevelAsk(Struct, frozen=True):
     """A level as a gang names it; exactly one is set.
 
     ``label``: a node label key. ``tier``: a tier number of the HyperNodes, 0 for the lowest.
@@ -427,16 +422,14 @@ class LevelAsk:
         return f"hypernode tier {self.tier_name if self.tier_name is not None else self.tier}"
 
 
-@dataclass(frozen=True, slots=True)
-class SliceAsk:
+class SliceAsk(Struct, frozen=True):
     """Every ``size`` pods of a role, by index, share one domain."""
 
     size: int
     level: LevelAsk
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaRange:
+class ReplicaRange(Struct, frozen=True):
     """How many pods a role may run with: least, least + step, ... not above ``most``."""
 
     least: int
@@ -461,8 +454,7 @@ class ReplicaRange:
         return self.least + steps * self.step
 
 
-@dataclass(slots=True, eq=False)
-class KubeRole:
+class KubeRole(Struct, eq=False):
     """Pods of one kind in a gang.
 
     ``size``: how many the complete gang has, None while unknown. ``members``: (index, pod) of those
@@ -490,10 +482,10 @@ class KubeRole:
     range: ReplicaRange | None = None
     stated: bool = False
     scalable: bool = False
-    requests: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, int] = {}
     pod_sets: tuple[str, ...] = ()
-    anti_affinity: dict[NextTo, None] = field(default_factory=dict)
-    spread: dict[Spread, None] = field(default_factory=dict)
+    anti_affinity: dict[NextTo, None] = {}
+    spread: dict[Spread, None] = {}
     parallelism: Parallelism | None = None
     gone: int = 0
     replaces: bool = False
@@ -528,8 +520,7 @@ class KubeRole:
         return self.members != before
 
 
-@dataclass(slots=True, eq=False)
-class KubeGang:
+class KubeGang(Struct, eq=False):
     """A gang as its group object or its controller describes it.
 
     ``queue``: its Queue in the plan; ``queues``: (dialect, name) of every queue that it names, in order.
@@ -567,7 +558,7 @@ class KubeGang:
     resize_after: int | None = None
     min_run_time_s: int | None = None
     deadline_s: int | None = None
-    communication: dict[str, Any] = field(default_factory=dict)
+    communication: dict[str, Any] = {}
     service: str | None = None
     scheduler: str | None = None
     started_in: tuple[str | None, ...] = ()

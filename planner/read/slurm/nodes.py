@@ -12,8 +12,10 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from models.documents.base import NAME_HINT, Path
 from models.documents.cluster import HOSTNAME_LABEL

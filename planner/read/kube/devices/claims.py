@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
+from msgspec import Struct
 
 from models.mig import board_named, resource_of
 from planner.read.kube.devices.slices import GROUP, MIG_DRIVER, PROFILE, is_gpu_driver
@@ -164,8 +166,7 @@ def _resource_names(device_class: KubeObject) -> tuple[str, ...]:
     return (IMPLICIT + device_class.name, *([named] if named else []))
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatedGpu:
+class AllocatedGpu(Struct, frozen=True):
     """One GPU of an allocation. ``index``: None if no ResourceSlice names the device.
 
     ``key``: identifies the device; ``node``: where it is. ``shared``: other pods may hold it too,
@@ -178,8 +179,7 @@ class AllocatedGpu:
     shared: bool
 
 
-@dataclass(slots=True)
-class ClaimedGpus:
+class ClaimedGpus(Struct):
     """What the claims of one pod come to.
 
     ``gpus``: whole GPUs requested by claims without an allocation. ``held``: GPUs of allocations by
@@ -192,7 +192,7 @@ class ClaimedGpus:
     """
 
     gpus: int = 0
-    held: dict[str, AllocatedGpu] = field(default_factory=dict)
+    held: dict[str, AllocatedGpu] = {}
     driver: str | None = None
     node: str | None = None
     exclusive: bool = True
@@ -200,10 +200,10 @@ class ClaimedGpus:
     part: bool = False
     every: bool = False
     missing: int = 0
-    instances: Counter[str] = field(default_factory=Counter)
-    given: set[str] = field(default_factory=set)
-    made: list[Device] = field(default_factory=list)
-    problems: dict[str, None] = field(default_factory=dict)
+    instances: Counter[str] = msgspec.field(default_factory=Counter)
+    given: set[str] = set()
+    made: list[Device] = []
+    problems: dict[str, None] = {}
 
     @property
     def allocated(self) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from models.mig import MAX_SLICES
 from planner.read.findings import Remarks
@@ -64,8 +66,7 @@ def resource_of(driver: str) -> str:
     return _DRIVERS.get(driver, driver)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDevices:
+class NodeDevices(Struct, frozen=True):
     """Whole GPUs of one driver on one node, ascending by index.
 
     ``sick``: indices that the driver or an operator tainted. ``shared``: some allow several claims
@@ -86,8 +87,7 @@ class NodeDevices:
     mig_mode: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """One device of a slice, before it is numbered. ``stated``: the index it states itself.
 
     ``parent``: the uuid of the GPU of a MIG instance, which has the index and the address of its GPU.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from planner.read.kube.devices.claims import Claims, DeviceClasses, Sort, means_part, only_type
 from planner.read.kube.devices.slices import MIG_DRIVER
@@ -13,8 +13,7 @@ from planner.read.kube.records import KubeObject
 SHARED = "a resource claim for GPUs that several pods share, which gpuBackend dra cannot allocate"
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(Struct, frozen=True):
     """GPUs of one request of a claim. ``driver``: None if unknown. ``profile``: of MIG instances instead."""
 
     request: str

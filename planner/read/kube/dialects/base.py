@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from models.apply.terms import GPUS
 from planner.read.findings import Remarks
@@ -45,16 +46,14 @@ PodKey = tuple[str, str]
 """(namespace, name)"""
 
 
-@dataclass(frozen=True, slots=True)
-class RoleIndex:
+class RoleIndex(Struct, frozen=True):
     """The place of a pod in its gang; ``index`` None: unknown."""
 
     role: str
     index: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class RoleSpec:
+class RoleSpec(Struct, frozen=True):
     """A role as its controller specifies it.
 
     ``size``: None if unknown. ``stride``: pods of one Job of a JobSet. ``queue_like``: its pods work
@@ -79,8 +78,7 @@ class RoleSpec:
     ends_gang: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Controller:
+class Controller(Struct, frozen=True):
     """A controller and the gang it makes. ``kind``, ``name``: of the gang; ``roles``: by name, in its order.
 
     ``ranks``: order of the replicas of a role that have names and no numbers. ``minimum``: pods that its
@@ -91,22 +89,21 @@ class Controller:
     kind: str
     name: str
     object: KubeObject | None = None
-    roles: Mapping[str, RoleSpec] = field(default_factory=dict)
+    roles: Mapping[str, RoleSpec] = {}
     required: LevelAsk | None = None
     preferred: LevelAsk | None = None
     queue: str | None = None
     problems: tuple[str, ...] = ()
-    ranks: dict[str, int] = field(default_factory=dict)
+    ranks: dict[str, int] = {}
     minimum: int | None = None
-    minimums: dict[str, int] = field(default_factory=dict)
+    minimums: dict[str, int] = {}
 
     @property
     def subject(self) -> str:
         return f"{self.kind} {self.key.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Colocation:
+class Colocation(Struct, frozen=True):
     """Pods that ask for one domain of a level; with ``size``, every so many by index do.
 
     ``hard``: required, else preferred. ``source``: who asks, for messages. ``partial``: the members
@@ -121,8 +118,7 @@ class Colocation:
     partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroup:
+class PodGroup(Struct, frozen=True):
     """A pod group. ``gang`` False: its pods may start one by one.
 
     ``minimum``: pods it needs; ``minimums``: the same by role. ``parent``: the group of groups it
@@ -134,7 +130,7 @@ class PodGroup:
     object: KubeObject | None = None
     gang: bool = True
     minimum: int | None = None
-    minimums: dict[str, int] = field(default_factory=dict)
+    minimums: dict[str, int] = {}
     required: LevelAsk | None = None
     preferred: LevelAsk | None = None
     colocations: tuple[Colocation, ...] = ()
@@ -143,7 +139,7 @@ class PodGroup:
     parent: str | None = None
     siblings: tuple[str, ...] = ()
     parent_required: LevelAsk | None = None
-    roles: dict[PodKey, str] = field(default_factory=dict)
+    roles: dict[PodKey, str] = {}
     order: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -163,8 +159,7 @@ class Grouped(NamedTuple):
     remarks: Remarks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
+class Naming(Struct, frozen=True, kw_only=True):
     """How pods name something: the first label, annotation or owner of these that a pod has.
 
     ``labels``, ``annotations``: keys, whose value is the name. ``owners``: (API group, kind) of the owner, or
@@ -205,8 +200,7 @@ def owner_line(pod: KubeObject, api: Objects) -> tuple[Owner, ...]:
     return (owner,) if job is None or job.owner is None else (owner, job.owner)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupReader(Naming):
+class GroupReader(Naming, frozen=True):
     """How one scheduler groups pods.
 
     ``api_group``, ``kind``: of its group objects; ``api_group`` None: groups exist in labels only.
@@ -245,8 +239,7 @@ class Controlled(NamedTuple):
         return {} if self.object is None else self.object.tree
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerReader(Naming):
+class ControllerReader(Naming, frozen=True):
     """How one controller labels its pods. ``kind``: that of its keys.
 
     ``part``: of a pod, which gang of the controller it is in. ``describe``: the controller, from its object
@@ -266,8 +259,7 @@ class ControllerReader(Naming):
         return self.describe(Controlled(key, found, pods, api))
 
 
-@dataclass(frozen=True, slots=True)
-class HoldingReader:
+class HoldingReader(Struct, frozen=True):
     """How pods record which GPUs they hold. ``name``: in messages.
 
     ``keys``: annotations, without any of which ``read`` is not called. ``read``: GPU indices from a
@@ -279,8 +271,7 @@ class HoldingReader:
     read: Callable[[Mapping[str, str], KubeNode], tuple[int, ...] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyReader:
+class TopologyReader(Struct, frozen=True):
     """Objects of kind Topology, which name levels by labels of nodes: their API group, and whose they are.
 
     ``followed``: how many nodes with GPUs follow each, by its name.
@@ -303,8 +294,7 @@ class MadePod(NamedTuple):
     uid: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PodSet:
+class PodSet(Struct, frozen=True):
     """Pods of one template and role. ``made``: by their number, from 0.
 
     ``scheduler``, ``priority_class``: for templates that name none.
@@ -317,8 +307,7 @@ class PodSet:
     priority_class: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Makes:
+class Makes(Struct, frozen=True):
     """A kind whose objects may wait without pods. ``pods``: those that an object would have.
 
     ``waits``: whether it does wait, where the kind has a state of its own for that; else a suspended one
@@ -349,8 +338,7 @@ class RequestState(StrEnum):
     """It is closed, or not answered by us."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementRequest:
+class PlacementRequest(Struct, frozen=True):
     """A workload whose system asks where to run it, before its pods exist, by ``object``.
 
     ``stands_for``: the keys of what is not looked at besides: itself, its owner, the owner of
@@ -372,8 +360,7 @@ class PlacementRequest:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What annotations ask of the topology. ``group``: of roles that share what they ask.
 
     ``remarks``: contradictions; ``problems``: what is not supported.
@@ -390,8 +377,7 @@ class Asked:
 ASKS_NOTHING = Asked()
 
 
-@dataclass(slots=True)
-class Terms:
+class Terms(Struct):
     """On which terms a workload without pods waits. ``suspended``: it is.
 
     ``scheduler``: who lets its pods start next, whatever they name; ``default_scheduler``: where they name
@@ -404,12 +390,11 @@ class Terms:
     default_scheduler: str | None = None
     priority: int | None = None
     tolerations: tuple[Tree, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = {}
     together: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """A system that keeps the pods of workloads back, by an object of its own that stands for each.
 
     ``api_group``, ``kind``: of these objects; ``annotations``: of pods, with its name. ``standing``: each by
@@ -440,8 +425,7 @@ class CannotEncode(Exception):  # noqa: N818  # said of a plan, not of a fault o
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """``plural``: of the kind. ``role``: whose pods it counts, None: all of them."""
 
     plural: str
@@ -449,8 +433,7 @@ class Scale:
     role: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """Everything gangplan knows about one scheduler or controller; each part is optional.
 
     ``precedence``: the lower the earlier it is asked. A controller comes before those of the objects that it
@@ -479,10 +462,10 @@ class Dialect:
     tiers: Callable[[Objects, Sequence[KubeNode], Remarks], Tiers] | None = None
     quotas: QuotaReader | None = None
     cells: CellReader | None = None
-    queue_keys: Mapping[str, int] = field(default_factory=dict)
-    preemptible: Mapping[str, str] = field(default_factory=dict)
+    queue_keys: Mapping[str, int] = {}
+    preemptible: Mapping[str, str] = {}
     index: Callable[[KubePod], int | None] = lambda _: None
-    makes: Mapping[tuple[str, str], Makes] = field(default_factory=dict)
+    makes: Mapping[tuple[str, str], Makes] = {}
     holder: Holder | None = None
     topology: Callable[[dict[str, str], int], Asked] | None = None
     controller_topology: Callable[[Mapping[str, str], Objects], Asked] | None = None
@@ -496,8 +479,8 @@ class Dialect:
     requests: Callable[[Objects], Iterable[PlacementRequest]] | None = None
     kinds: str = ""
     annotations: str = ""
-    without: Mapping[str, str] = field(default_factory=dict)
-    scales: Mapping[tuple[str, str], Scale] = field(default_factory=dict)
+    without: Mapping[str, str] = {}
+    scales: Mapping[tuple[str, str], Scale] = {}
 
 
 def numbered(

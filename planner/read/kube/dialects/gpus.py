@@ -6,8 +6,10 @@ A part is never taken for a whole GPU, nor a whole GPU for a part. Nothing here 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from models.documents.cluster import Taint
 from models.gpu_shares import CORES, Part
@@ -32,8 +34,7 @@ WHOLE = Part(CORES, 0, CORES)
 """All of a GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """What one pod asks of GPUs by resource names and annotations, without claims.
 
     ``gpus``: whole ones, by ``resource`` (None: several names). ``shares``: GPUs of which it asks for a part;
@@ -69,8 +70,7 @@ def share(gpus: int, by: str | None = None) -> Ask:
     return Ask(shares=max(1, min(gpus, MAX_POD_GPUS)), by=by)
 
 
-@dataclass(frozen=True, slots=True)
-class Cards:
+class Cards(Struct, frozen=True):
     """Cards of a node, numbered from 0 to ``count`` - 1, all whole or all in MIG mode.
 
     ``resource``: by which the node offers parts, or whole ones. ``sick``: unhealthy ones, ascending.
@@ -99,8 +99,7 @@ def _is_of(board: Board, kind: MigKind) -> bool:
     return bool(places) and kind.places == frozenset(places)
 
 
-@dataclass(frozen=True, slots=True)
-class CardReader:
+class CardReader(Struct, frozen=True):
     """How nodes register the cards of a system.
 
     ``key``: annotation of nodes that have some. ``indices``: of each uuid; ``count``: of all, with an index
@@ -124,8 +123,7 @@ class Mark(NamedTuple):
     marked: Callable[[KubePod], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSystem:
+class GpuSystem(Struct, frozen=True, kw_only=True):
     """How one scheduler gives GPUs or parts of them. ``name``: of its parts, in requests and on nodes.
 
     ``annotations``: of pods, that ask; ``hints``: on such, where what is asked cannot be read.
@@ -144,7 +142,7 @@ class GpuSystem:
 
     name: str
     annotations: tuple[str, ...] = ()
-    hints: Mapping[str, str] = field(default_factory=dict)
+    hints: Mapping[str, str] = {}
     parts: tuple[str, ...] = ()
     counter: str | None = None
     beside: Callable[[Mapping[str, int], int], bool] = lambda *_: False

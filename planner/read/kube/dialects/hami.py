@@ -6,8 +6,10 @@ An unknown uuid makes a pod's list unreadable.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
+
+from msgspec import Struct, structs
 
 from models.gpu_shares import CORES, MOST_GPUS, Part
 from models.mig import board_named, resource_of
@@ -65,8 +67,7 @@ _ALL = 100
 """Percent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """One registered card; ``index`` None: malformed. ``partitioned``: MIG.
 
     ``memory_MiB``, ``cores`` (percent), ``pods``: what pods share of it, 0 where it is malformed. ``kinds``:
@@ -264,7 +265,7 @@ def _part(by: str, ask: Ask, pod: KubeObject, scheduler: str) -> Ask | None:
         return ask
     if whole:
         return Ask(min(gpus, MAX_POD_GPUS), count)
-    return replace(ask, part=replace(part, gpus=gpus), resource=by)
+    return structs.replace(ask, part=replace(part, gpus=gpus), resource=by)
 
 
 def _card_part(memory: int, percent: int, cores: int) -> Part | None:

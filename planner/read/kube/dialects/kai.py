@@ -12,6 +12,8 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from math import ceil
 
+from msgspec import structs
+
 from models.gpu_shares import CORES, MOST_GPUS, Part
 from models.instance.policy import KubernetesPolicy
 from models.instance.queue import Amount
@@ -205,7 +207,7 @@ def _part(ask: Ask, pod: KubeObject, scheduler: str) -> Ask | None:
         part = Part.memory(amount, 0)
     if part is None or not gpus or gpus > MOST_GPUS:
         return ask.with_problem(MALFORMED)
-    return replace(ask, part=replace(part, gpus=gpus), resource=FRACTION)
+    return structs.replace(ask, part=replace(part, gpus=gpus), resource=FRACTION)
 
 
 def _permille(written: str) -> int | None:

@@ -6,7 +6,8 @@ Replica types are roles; a launcher that a batch Job creates belongs to its MPIJ
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from planner.read.kube.dialects import base
 from planner.read.kube.lookup import Tree, flag, items, mapping, number, text, whole

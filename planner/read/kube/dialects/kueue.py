@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+from msgspec import Struct
 
 from models.instance.policy import KUEUE
 from planner.read.findings import Remarks
@@ -214,12 +215,11 @@ _CLASSES = {"PriorityClass": "scheduling.k8s.io", "WorkloadPriorityClass": GROUP
 """API groups of the kinds that a Workload may take its priority from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workloads:
+class Workloads(Struct, frozen=True):
     """Workloads by owner (by their own name, if they have none), found once for all objects."""
 
     api: Objects
-    by_owner: dict[Key, KubeObject] = field(default_factory=dict)
+    by_owner: dict[Key, KubeObject] = {}
 
     def owned_by(self, line: Iterable[Key]) -> KubeObject | None:
         """The Workload of the first of these objects that has one."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Struct
 
 from models.instance.queue import Amount
 from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, weight
@@ -55,16 +57,15 @@ _SHOWN_COHORT = "cohort-"
 """Starts their names in plans, where all are queues."""
 
 
-@dataclass(slots=True)
-class _Amounts:
+class _Amounts(Struct):
     """GPUs by flavor. ``nominal``: promised; ``extra``: borrowed at most, None without a limit.
 
     ``lent``: at most; a flavor without such a limit is absent.
     """
 
-    nominal: Counter[str] = field(default_factory=Counter)
-    extra: dict[str, int | None] = field(default_factory=dict)
-    lent: Counter[str] = field(default_factory=Counter)
+    nominal: Counter[str] = msgspec.field(default_factory=Counter)
+    extra: dict[str, int | None] = {}
+    lent: Counter[str] = msgspec.field(default_factory=Counter)
 
 
 def read(sources: QuotaSources) -> Iterable[Quota]:
@@ -171,12 +172,11 @@ def _add_up(found: Mapping[str, Quota], amounts: Mapping[str, _Amounts], flavors
             amounts[queue.parent].nominal.update(own.nominal)
 
 
-@dataclass(slots=True)
-class _Flavors:
+class _Flavors(Struct):
     """Which GPU model a flavor is about: that of its nodes, if they have one."""
 
     sources: QuotaSources
-    known: dict[str, str | None] = field(default_factory=dict)
+    known: dict[str, str | None] = {}
 
     def model(self, name: str) -> str | None:
         if name not in self.known:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from models.documents.base import MAX_GPUS
 from models.instance.queue import Amount
@@ -18,8 +20,7 @@ from planner.read.kube.lookup import Tree, amount
 from planner.read.kube.records import KubeGang, KubeObject, Objects
 
 
-@dataclass(slots=True)
-class Quota:
+class Quota(Struct):
     """A queue of another system.
 
     ``key``: its name within its system; ``parent``: the key of the queue above it. ``name``: preferred in a
@@ -31,9 +32,9 @@ class Quota:
     other_name: str
     subject: str
     parent: str | None = None
-    guarantee: Amount = field(default_factory=Amount)
-    limit: Amount = field(default_factory=Amount)
-    lending_limit: Amount = field(default_factory=Amount)
+    guarantee: Amount = msgspec.field(default_factory=Amount)
+    limit: Amount = msgspec.field(default_factory=Amount)
+    lending_limit: Amount = msgspec.field(default_factory=Amount)
     reclaim: bool = True
     weight: Fraction = Fraction(1)
     strict: bool = False
@@ -45,8 +46,7 @@ def quota(made: KubeObject, system: str, **fields: Any) -> Quota:  # noqa: ANN40
     return Quota(made.name, made.name, f"{made.name}.{system}", made.where, **fields)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaSources:
+class QuotaSources(Struct, frozen=True):
     """What quotas are read from.
 
     ``gpu_resources``: names that count whole GPUs. ``models_of``: the GPU models of the nodes with these
@@ -79,8 +79,7 @@ class QuotaSources:
         return min(math.floor(found), MAX_GPUS)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaReader:
+class QuotaReader(Struct, frozen=True):
     """How one system shares out GPUs.
 
     ``read``: its queues. ``find``: the key of the queue of pods in a namespace that name this one (None:
@@ -91,13 +90,12 @@ class QuotaReader:
 
     read: Callable[[QuotaSources], Iterable[Quota]]
     find: Callable[[QuotaSources, str, str | None], str | None]
-    default: Mapping[str, str] = field(default_factory=dict)
+    default: Mapping[str, str] = {}
     stopped: Callable[[QuotaSources, KubeGang, str], str | None] = lambda *_: None
     precedence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CellReader:
+class CellReader(Struct, frozen=True):
     """What pods say of the cells that a file of their system promises, in their annotations.
 
     ``queue``: to whom they are promised; ``pinned``: the one on whose nodes alone the pod runs; ``lent``:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import controller_reader, names
@@ -14,8 +16,7 @@ from planner.read.kube.records import ControllerKey, GroupKey, KubeObject, KubeP
 LOOSE = "requires one domain for pods that start one by one, which cannot be guaranteed; ignored"
 
 
-@dataclass(slots=True)
-class Membership:
+class Membership(Struct):
     """The pods of one gang.
 
     ``groups``: its pod groups, several under one composite; ``loose``: groups whose pods may start
@@ -23,11 +24,11 @@ class Membership:
     """
 
     namespace: str
-    pods: list[KubePod] = field(default_factory=list)
-    groups: dict[GroupKey, PodGroup] = field(default_factory=dict)
-    loose: dict[GroupKey, PodGroup] = field(default_factory=dict)
-    controllers: dict[ControllerKey, Controller] = field(default_factory=dict)
-    complete: set[ControllerKey] = field(default_factory=set)
+    pods: list[KubePod] = []
+    groups: dict[GroupKey, PodGroup] = {}
+    loose: dict[GroupKey, PodGroup] = {}
+    controllers: dict[ControllerKey, Controller] = {}
+    complete: set[ControllerKey] = set()
 
     @property
     def lone(self) -> bool:

@@ -8,7 +8,9 @@ controller.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
@@ -69,8 +71,7 @@ def _read(written: Mapping[str, str], subject: str, remarks: Remarks) -> Replica
     return ReplicaRange(least, most, step)
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """At least ``pods`` of these roles together start before any does."""
 
     pods: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import count, islice
+
+from msgspec.structs import replace
 
 from models.units import first_of, shown_of
 from planner.read.findings import Remarks

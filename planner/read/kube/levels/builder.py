@@ -7,7 +7,8 @@ name changes nothing for others: their levels are not counted, cut no domain, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from models.documents.cluster import HOSTNAME_LABEL, MAX_LEVELS
 from planner.read.findings import Remarks

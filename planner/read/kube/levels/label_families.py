@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from planner.read.findings import Remarks
 from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
 from planner.read.kube.records import KubeNode
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """Labels of one level: the first that a node has counts."""
 
     name: str

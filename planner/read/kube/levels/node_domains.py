@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Level
 from planner.read.findings import Remarks
@@ -16,8 +18,7 @@ Division = tuple[int, ...]
 """One number a node, in the order of the nodes: equal numbers are one domain."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Column:
+class Column(Struct, frozen=True, eq=False):
     """One level before it has its final name.
 
     ``keys``: its labels, of which the first one on a node counts; ``values``: node name to domain.
@@ -56,20 +57,18 @@ class Column:
         return Level(self.name, label, self.oversubscription, self.nvlink, self.counted)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """The levels of one source, widest first, and the name of the source in messages."""
 
     source: str
     columns: tuple[Column, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tiers:
+class Tiers(Struct, frozen=True):
     """Columns by tier; ``names``: tier names to tiers."""
 
-    columns: Mapping[int, Column] = field(default_factory=dict)
-    names: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[int, Column] = {}
+    names: Mapping[str, int] = {}
 
     def tier(self, ask: LevelAsk) -> int | None:
         """The tier a gang may span: the highest that exists up to the one it names."""
@@ -85,13 +84,12 @@ class Tiers:
         return Found("HyperNodes", columns) if columns else None
 
 
-@dataclass(slots=True)
-class Chain:
+class Chain(Struct):
     """Columns widest first, and the division of the nodes at each one, by whole path."""
 
     nodes: Sequence[KubeNode]
-    columns: list[Column] = field(default_factory=list)
-    divisions: list[Division] = field(default_factory=list)
+    columns: list[Column] = []
+    divisions: list[Division] = []
 
     def set(self, columns: Sequence[Column]) -> None:
         self.columns = list(columns)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from models.documents.cluster import MAX_SHARING, GpuSharing
 from models.instance.policy import KubernetesPolicy
@@ -60,8 +61,7 @@ SHARED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInput:
+class NodeInput(Struct, frozen=True):
     """Everything of one input that the GPUs of a node are read against.
 
     ``slices``: devices by node name. ``extended``: resource names by which a driver's GPUs can be requested

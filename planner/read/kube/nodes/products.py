@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
 
 from models.hardware import slug
 from models.mig import Board, boards_of
@@ -17,8 +18,7 @@ Form = Literal["board", "board-16", "pair", "card", "open"]
 """On a board with links (of 8 or 4; of 16), in bridged pairs, a card without links, or unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Struct, frozen=True):
     """``gpu``: the GPU model as the catalogue writes it; ``known``: whether it was recognised."""
 
     gpu: str

@@ -7,8 +7,9 @@ other pods. What a pod may state is bounded. Volumes: ``planner.read.kube.pods.v
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast, get_args
+
+from msgspec import Struct
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression, Operator, ToleratedEffect, Toleration
@@ -92,8 +93,7 @@ _STATED = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints
 """Besides its RuntimeClass all that says where a pod may go."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Where:
+class _Where(Struct, frozen=True):
     """What a spec says of where its pods may be; ``unsupported``: of what is not modelled, in words."""
 
     selector: dict[str, str]
@@ -202,8 +202,7 @@ def _pinned(pod: KubePod, node: KubeNode | None) -> tuple[()] | tuple[str | None
 _LARGE: list[Tree] = [{}] * (MAX_TERMS + 1)
 
 
-@dataclass(slots=True)
-class AffinityStore:
+class AffinityStore(Struct):
     """What is kept of the affinities of pods while objects are gathered.
 
     Of ``spec.affinity`` that is what is required, and what is wished about other pods, one object for all
@@ -211,8 +210,8 @@ class AffinityStore:
     """
 
     # by identity: reading makes equal parts of objects one
-    _kept: dict[tuple[int, str], tuple[Tree, Tree]] = field(default_factory=dict)
-    _parts: dict[str, int] = field(default_factory=dict)
+    _kept: dict[tuple[int, str], tuple[Tree, Tree]] = {}
+    _parts: dict[str, int] = {}
 
     def keep(self, affinity: Tree, namespace: str) -> Tree:
         """What is read of an affinity in a namespace; pods share the trees that say the same."""

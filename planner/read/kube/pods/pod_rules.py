@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
+from msgspec import Struct
+
 from planner.read.kube.lookup import (
     Tree,
     at,
@@ -97,8 +99,7 @@ class Selector:
         return f"{self.namespace}/{','.join(parts) or '*'}"
 
 
-@dataclass(frozen=True, slots=True)
-class PodRule:
+class PodRule(Struct, frozen=True):
     """One rule, about the pods that ``selector`` selects. ``key``: the topologyKey.
 
     ``max_skew``, ``min_domains``: of a spread. ``honors_affinity``, ``honors_taints``: a spread counts only
@@ -114,14 +115,13 @@ class PodRule:
     honors_taints: bool = False
 
 
-@dataclass(slots=True)
-class PodRules:
+class PodRules(Struct):
     """Reads the rules of the pods of one input; pods that state the same share them."""
 
     ignore: Collection[str]
     # by the identity of trees, which are kept for that, and the namespace
-    _selectors: dict[tuple[int, str], tuple[object, Selector | None]] = field(default_factory=dict)
-    _parts: dict[str, int] = field(default_factory=dict)
+    _selectors: dict[tuple[int, str], tuple[object, Selector | None]] = {}
+    _parts: dict[str, int] = {}
 
     def read(self, spec: Tree, namespace: str) -> tuple[tuple[PodRule, ...], tuple[str, ...]]:
         """The rules, none if any is unread; and why one is, in words."""

@@ -7,7 +7,8 @@ added to the spec of a pod that it started is no wish of its gang; what the pod 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from models.documents.gang import NodeExpression
 from models.instance.policy import KubernetesPolicy
@@ -69,10 +70,11 @@ def read_pods(
     what they hold there is read, not where else they may be or in which order they wait.
     """
     objects = [*found.of("Pod", ""), *expected]
-    reader = _Reader(found, nodes, policy, remarks, held=held)
+    reader = _Reader(found, nodes, policy, remarks)
+    reader.held = held
     reader.reserved = _reserved(objects, frozenset(policy.gpu_resources), reader.systems)
     pods = [reader.read(one) for one in sorted(objects, key=lambda pod: (pod.namespace, pod.name))]
-    read_volumes([pod for pod in pods if reader.reads_wishes(pod.object)], found, policy, remarks)
+    read_volumes([pod for pod in pods if not (held and pod.bound)], found, policy, remarks)
     settle_room(pods, found, reader.places.nodes, policy.other_schedulers, remarks)
     by_node: dict[str, list[Holding]] = {}
     for pod in pods:
@@ -100,8 +102,7 @@ def _reserved(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Template:
+class _Template(Struct, frozen=True):
     """What pods ask that state the same. ``known``: the parts that state it, kept for their identity.
 
     ``amounts``, ``unreadable``: see ``effective_requests``; ``others``: amounts without GPUs. ``ask``: with
@@ -120,16 +121,11 @@ class _Template:
 class _Reader:
     """Everything of the input that a single pod is read against."""
 
+    held = False
+
     def __init__(
-        self,
-        found: Objects,
-        nodes: Sequence[KubeNode],
-        policy: KubernetesPolicy,
-        remarks: Remarks,
-        *,
-        held: bool,
+        self, found: Objects, nodes: Sequence[KubeNode], policy: KubernetesPolicy, remarks: Remarks
     ) -> None:
-        self.held = held
         self.places = Places(nodes)
         self.policy = policy
         self.remarks = remarks
@@ -148,7 +144,8 @@ class _Reader:
     def read(self, object_: KubeObject) -> KubePod:
         """The pod read by itself, with what it claims to hold."""
         template, claimed = self._template(object_), self.claims.of(object_)
-        pod, wishes = KubePod(object_, fabric=claimed.fabric), self.reads_wishes(object_)
+        pod = KubePod(object_, fabric=claimed.fabric)
+        wishes = not (self.held and text(object_.tree, "spec", "nodeName"))
         if wishes:
             self.constraints.read(pod, None)
         read_placement(pod, claimed, self.places, self.policy, self.remarks)
@@ -187,9 +184,6 @@ class _Reader:
             pod.unsupported = self._unsupported(pod, template, ask, claimed)
             pod.priority = self.priorities.of(object_, self.remarks)
         return pod
-
-    def reads_wishes(self, pod: KubeObject) -> bool:
-        return not self.held or text(pod.tree, "spec", "nodeName") is None
 
     def _template(self, object_: KubeObject) -> _Template:
         spec, status = mapping(object_.tree, "spec"), mapping(object_.tree, "status")

@@ -8,7 +8,8 @@ the pods before it. Any other holds nothing, and is a remark.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.instance.eligibility import tolerated
@@ -180,14 +181,13 @@ def _existing_schedulers(
     return exists
 
 
-@dataclass(slots=True)
-class _Room:
+class _Room(Struct):
     """What pods have left of a node. ``free``: without GPUs; ``shares``: GPUs held together."""
 
     node: KubeNode
     free: dict[str, int]
     gpus: int = 0
-    shares: set[Share] = field(default_factory=set)
+    shares: set[Share] = set()
 
     def fits(self, pod: KubePod) -> bool:
         """Whether the pod fits; of a bound pod, what the node does not report is no obstacle."""

@@ -9,7 +9,8 @@ administrators volumes and classes. Writes ``affinity``, ``unsupported``, ``wait
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from models.documents.gang import NodeExpression
 from models.instance.policy import KubernetesPolicy
@@ -64,8 +65,7 @@ def _claims(pod: KubeObject) -> Iterator[str]:
             yield f"{pod.name}-{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(Struct, frozen=True):
     """What one claim asks of the pods that use it.
 
     ``affinity``: the nodes that reach its volume, () for all, None for none. ``waits``: what must happen

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Struct
 
 from models.apply.placement_requests import MODE
 from models.instance.policy import KubernetesPolicy
@@ -79,12 +81,11 @@ _OF_SERVER = ("nodeName", "priority")
 """Fields of pods that their creators do not choose: in a template they would cheat others."""
 
 
-@dataclass(slots=True)
-class Expected:
+class Expected(Struct):
     """Pods that do not exist yet. ``left_out``: how many are not planned, by scheduler."""
 
-    pods: list[KubeObject] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
+    pods: list[KubeObject] = []
+    left_out: Counter[str] = msgspec.field(default_factory=Counter)
 
 
 def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> Expected:
@@ -163,8 +164,7 @@ def _wants_gpus(pods: PodSet) -> bool:
     return bool(claims or shares) or any(map(is_about_gpus, effective_requests(pods.template)[0]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Workload:
+class _Workload(Struct, frozen=True):
     """A workload without pods."""
 
     object: KubeObject
@@ -248,8 +248,7 @@ class _Workload:
         return {"mode": MODE}
 
 
-@dataclass(slots=True)
-class _Existing:
+class _Existing(Struct):
     """What the pods of the input say of workloads that have pods.
 
     ``busy``: whatever owns unfinished pods; ``controllers``, ``named``: the controllers and the
@@ -257,10 +256,10 @@ class _Existing:
     Job.
     """
 
-    busy: set[Key] = field(default_factory=set)
-    controllers: set[ControllerKey | None] = field(default_factory=set)
-    named: set[tuple[str, str]] = field(default_factory=set)
-    done: dict[Key, set[int]] = field(default_factory=dict)
+    busy: set[Key] = set()
+    controllers: set[ControllerKey | None] = set()
+    named: set[tuple[str, str]] = set()
+    done: dict[Key, set[int]] = {}
 
 
 @once
@@ -284,13 +283,12 @@ def _existing(api: Objects) -> _Existing:
     return found
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     """Everything of the input that says which workloads wait without pods."""
 
     api: Objects
-    makers: dict[tuple[str, ...], Makes] = field(default_factory=makers)
-    holders: dict[tuple[str, str], Holder] = field(
+    makers: dict[tuple[str, ...], Makes] = msgspec.field(default_factory=makers)
+    holders: dict[tuple[str, str], Holder] = msgspec.field(
         default_factory=lambda: {(one.api_group, one.kind): one for one in holders()}
     )
 
