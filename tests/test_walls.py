@@ -316,7 +316,7 @@ def test_no_room_grows_and_what_shrank_stays_small() -> None:
     assert not faults, "\n".join(faults)
 
 
-SUITE = {"tests": 56_996, "tests/server": 1_500}
+SUITE = {"tests": 56_991, "tests/server": 1_500}
 """The most lines of Python in these folders of tests. They only fall, too."""
 
 

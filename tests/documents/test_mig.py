@@ -17,7 +17,6 @@ from building import instance_document
 from effort import examples
 
 from models.documents.base import digest
-from models.instance.cluster import Node
 from models.instance.instance import Instance
 from models.mig import (
     NONE_HAS,
@@ -280,7 +279,8 @@ def rules(plan: object) -> set[str]:
 
 
 def test_instances_become_a_resource_and_their_gpus_are_not_given_whole() -> None:
-    whole, mixed = _by_name(read(gang("a", asked("1g.10gb", 1)), gang("b", asked("1g.24gb", 1))))
+    found = read(gang("a", asked("1g.10gb", 1)), gang("b", asked("1g.24gb", 1)))
+    whole, mixed = sorted(found.cluster.nodes, key=lambda node: node.name, reverse=True)
     # 2 GPUs with one 3g, one 2g and two 1g each, and one 7g; nobody has a 1g.24gb
     assert dict(mixed.allocatable) == {
         "nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-1g.24gb": 0, "nvidia.com/mig-2g.20gb": 2,
@@ -289,10 +289,6 @@ def test_instances_become_a_resource_and_their_gpus_are_not_given_whole() -> Non
     assert (mixed.gpus, mixed.whole_gpus, mixed.healthy_gpus) == (8, 5, 5)
     assert mixed.healthy == 0b01111100
     assert dict(whole.allocatable) == {"nvidia.com/mig-1g.10gb": 0, "nvidia.com/mig-1g.24gb": 0}
-
-
-def _by_name(instance: Instance) -> list[Node]:
-    return sorted(instance.cluster.nodes, key=lambda node: node.name, reverse=True)
 
 
 def test_the_instance_of_a_plan_reads_as_the_same_input() -> None:

@@ -9,7 +9,6 @@ from kube import pod
 from kube_pods import RACK, racks
 
 from models.documents.gang import MAX_NEAR
-from models.instance.gang import Near
 from planner.read.findings import Remarks
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.objects import Gatherer
@@ -48,16 +47,14 @@ def loaded(*trees: Tree, ignore: tuple[str, ...] = ()) -> LoadedInput:
     return load_all([*racks("r1", "r1", "r2", "r2"), *trees, policy])
 
 
-def nears(*trees: Tree, ignore: tuple[str, ...] = ()) -> dict[str, Near | None]:
-    return {gang.name: gang.near for gang in loaded(*trees, ignore=ignore).instance.gangs}
-
-
 def test_more_gangs_than_a_document_names_are_a_remark() -> None:
     trees = [one(f"decode-{n}", "decode") for n in range(MAX_NEAR + 1)]
     prefill = one("prefill", "prefill", **asks(wish()))
-    assert nears(*trees[:-1], prefill)["prefill"] is not None
-    found = loaded(*trees, prefill)
-    assert {gang.name: gang.near for gang in found.instance.gangs}["prefill"] is None
+    few, found = loaded(*trees[:-1], prefill), loaded(*trees, prefill)
+    nears = (
+        {gang.name: gang.near for gang in one.instance.gangs}["prefill"] for one in (few, found)
+    )
+    assert [near is None for near in nears] == [False, True]
     assert any("more than 64 gangs" in one for one in found.remarks)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,6 @@ from models.documents.canonical import canonical_instance
 from models.documents.cluster import GpuSharing
 from models.gpu_shares import amount_of, packed, part_of, size_on, whole
 from models.instance.instance import Instance
-from models.instance.solution import GangDecision
 from models.verify.adaptor import read_case
 from models.verify.check import check
 from models.verify.shares import fewest_shared
@@ -525,11 +524,6 @@ KINDS = {
 }
 
 
-def gangs_on(decided: Sequence[GangDecision]) -> set[tuple[int, int, int]]:
-    """(gang, role, node) of all pods."""
-    return {(g, p.role, p.node) for g, one in enumerate(decided) for p in one.pods}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_search_is_no_worse_than_every_way_to_free_gpus(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -539,7 +533,8 @@ def test_the_search_is_no_worse_than_every_way_to_free_gpus(
     for seed in range(examples(300, 3 if kind == "shared" else 6)):
         instance = crowded(seed)
         assert differences(instance, of_ways, runs=True) == [], seed
-        after = gangs_on(solve(instance).decisions)
+        decided = solve(instance).decisions
+        after = {(g, p.role, p.node) for g, one in enumerate(decided) for p in one.pods}
         released += any(after.isdisjoint(own) for own in leavable(instance).values())
     assert released  # stopping who has parts costs what these count
 

@@ -42,11 +42,6 @@ def dealt(instance: Instance, pods: Pods) -> Dealt:
     return deal(instance.cluster, one, 0, pods, own_sets(instance, one, pods, ()))
 
 
-def order_of(instance: Instance, pods: Pods) -> list[int]:
-    """Indices of the pods by rank."""
-    return [pod.index for pod in dealt(instance, pods).pods]
-
-
 def standing(one: Gang, pods: Pods, ranks: list[int | None]) -> Gang:
     found = replace(
         gang("x", len(pods), 8, stands=[(0, p.index, p.node, p.gpus) for p in pods]),
@@ -79,7 +74,7 @@ def test_pods_that_stay_keep_their_ranks(ranks: list[int | None], order: list[in
         oversubscription=(1, 4),
         gangs=[standing(one, pods[:2], ranks)],
     )
-    assert order_of(instance, pods) == order
+    assert [pod.index for pod in dealt(instance, pods).pods] == order
 
 
 DEGREES = [
