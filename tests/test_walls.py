@@ -99,7 +99,7 @@ def test_a_topology_file_opens_only_its_own_reader(tmp_path: Path) -> None:
 
 CIRCLES = (
     # Rules ask who is known to be able to start, which is a question about all rules.
-    """models.queues.cells models.queues.cells models.starts.empty_counts
+    """models.queues.cells models.starts.empty_counts
     models.starts.empty_search models.starts.empty_starts models.rules.giving_way
     models.program.demand_builder models.program.options models.program.servers
     models.rules.registry models.queues.queue_order
